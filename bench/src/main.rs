@@ -1,0 +1,3 @@
+//! The `netams-bench` binary.
+
+fn main() {}

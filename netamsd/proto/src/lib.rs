@@ -1,0 +1,361 @@
+//! What netamsd and its clients say to each other over the control socket.
+//!
+//! A connection carries frames in both directions (see [`frame`]). The client opens with [`Hello`], the daemon
+//! answers with [`Welcome`] or a typed [`Error`]; after that each [`Request`] gets exactly one [`Response`], in order.
+//! This crate holds data only: no I/O beyond reading and writing a frame, no opinion on how a value is shown.
+
+#![forbid(unsafe_code)]
+
+pub mod frame;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.
+pub const COOKIE: u32 = 0x4e_45_54_41;
+/// Version of the messages below; a client and a daemon talk only when theirs are equal.
+pub const VERSION: u32 = 1;
+/// Where the daemon listens unless configured otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/netams/control.sock";
+/// Environment variable that tells `ngctl` another socket.
+pub const SOCKET_ENV: &str = "NETAMS_SOCKET";
+
+/// What the client says first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Always [`COOKIE`].
+    pub cookie: u32,
+    /// The client's [`VERSION`].
+    pub version: u32,
+}
+
+/// The daemon's answer to [`Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Always [`COOKIE`].
+    pub cookie: u32,
+    /// The daemon's [`VERSION`].
+    pub version: u32,
+    /// IANA name of the zone in which times are shown and days are cut, for instance `Europe/Berlin`.
+    pub timezone: String,
+}
+
+/// First answer of the daemon on each connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Greeting {
+    /// The client may send requests.
+    Welcome(Welcome),
+    /// The client may not, and why; the daemon closes the connection.
+    Refused(Error),
+}
+
+/// A question or command to the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "request", content = "args")]
+pub enum Request {
+    /// The daemon as a node with its hooks: `ngctl list`, `ngctl show netams:`.
+    Node,
+    /// The historical counters: `ngctl msg netams: info`.
+    Info,
+    /// Every term of the accounting identity: `ngctl msg netams: ledger`.
+    Ledger,
+    /// Flow records: `ngctl flows`.
+    Flows(FlowQuery),
+    /// Totals by unit: `ngctl units`.
+    Units,
+    /// Recorded gaps and other events, newest first, at most this many: `ngctl events`.
+    Events(u32),
+}
+
+/// The answer to the [`Request`] of the same name, or an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "response", content = "value")]
+pub enum Response {
+    /// Answer to [`Request::Node`].
+    Node(Node),
+    /// Answer to [`Request::Info`].
+    Info(Info),
+    /// Answer to [`Request::Ledger`].
+    Ledger(Ledger),
+    /// Answer to [`Request::Flows`].
+    Flows(Flows),
+    /// Answer to [`Request::Units`].
+    Units(Units),
+    /// Answer to [`Request::Events`].
+    Events(Vec<Event>),
+    /// The request failed.
+    Error(Error),
+}
+
+/// Why a request, or a connection, was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+pub enum Error {
+    /// The first frame was not a [`Hello`] of this protocol.
+    #[error("this is not the netams protocol")]
+    NotNetams,
+    /// Both sides speak netams, in different versions.
+    #[error("version mismatch: daemon speaks protocol {daemon}, client {client}; install the same release of both")]
+    Version {
+        /// Protocol version of the daemon.
+        daemon: u32,
+        /// Protocol version of the client.
+        client: u32,
+    },
+    /// Too many clients at once; try again.
+    #[error("the daemon already serves its limit of {0} connections; try again")]
+    Busy(u32),
+    /// The peer's user may not do this.
+    #[error("permission denied: {0}")]
+    Denied(String),
+    /// The request cannot be understood or names something that does not exist.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store cannot answer now.
+    #[error("store: {0}")]
+    Store(String),
+    /// The daemon is shutting down.
+    #[error("the daemon is shutting down")]
+    Closing,
+}
+
+/// The daemon seen as a netgraph node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Node name, without the colon.
+    pub name: String,
+    /// Node type.
+    pub kind: String,
+    /// Node id, shown in hexadecimal.
+    pub id: u32,
+    /// Version of the daemon.
+    pub version: String,
+    /// When the daemon started, milliseconds UTC since 1970.
+    pub started_ms: i64,
+    /// Where packets are taken from, in order of interface and direction.
+    pub hooks: Vec<Hook>,
+}
+
+/// One attachment of the kernel program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Interface name.
+    pub interface: String,
+    /// Interface index.
+    pub ifindex: u32,
+    /// `ingress` or `egress`.
+    pub direction: String,
+    /// `tcx` or `clsact`.
+    pub attach: String,
+    /// Kernel id of the attached program.
+    pub program_id: u32,
+    /// Name of the attached program.
+    pub program: String,
+    /// 1 when our program sees packets before every other program of the hook.
+    pub position: u32,
+    /// Programs on the hook, ours included.
+    pub programs: u32,
+    /// Attached since, milliseconds UTC since 1970.
+    pub since_ms: i64,
+}
+
+/// The historical answer; field order is the order in which `ngctl` prints them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// Node id, shown in hexadecimal.
+    pub id: u32,
+    /// Wire packets that passed the ingress hooks.
+    pub packets_in: u64,
+    /// Wire packets that passed the egress hooks.
+    pub packets_out: u64,
+    /// 0 off, 1 tee, 2 divert.
+    pub mode: u8,
+    /// Log level: 0 info, 1 debug, 2 trace.
+    pub debug: u8,
+    /// Unidirectional flows that are neither idle nor cut by the active timeout.
+    pub active_flows: u64,
+    /// Flow records since the store was created.
+    pub total_flows: u64,
+    /// 1 drop, 2 pass.
+    pub default_policy: u8,
+}
+
+/// Every term of the identity `seen = flows + overflow + non_ip + malformed + lost`, cumulative since the store was
+/// created, in wire packets unless a name says bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Which data source.
+    pub source: String,
+    /// Passed the ingress hooks.
+    pub packets_in: u64,
+    /// Passed the egress hooks.
+    pub packets_out: u64,
+    /// Passed a hook after another hook of ours had counted them; not counted again.
+    pub already_counted: u64,
+    /// `packets_in + packets_out - already_counted`.
+    pub seen: u64,
+    /// In flow records.
+    pub flow_packets: u64,
+    /// Layer-3 bytes in flow records.
+    pub flow_bytes: u64,
+    /// Charged to units without flow detail because the flow table was full.
+    pub overflow_packets: u64,
+    /// Layer-3 bytes of those.
+    pub overflow_bytes: u64,
+    /// Neither IPv4 nor IPv6.
+    pub non_ip: u64,
+    /// Said to be IP, but without a valid IP header.
+    pub malformed: u64,
+    /// Seen by the hook, and in none of the terms above: zero unless there is a bug.
+    pub lost: i64,
+    /// Never seen by the hooks, from interface counters over recorded gaps: an upper bound.
+    pub missed: u64,
+    /// Later fragments that were accounted without ports.
+    pub fragments: u64,
+    /// Packets whose flow went to the second-level table.
+    pub spilled: u64,
+    /// Super-packets of an encapsulation whose header length is not known; their bytes may lack inner headers.
+    pub gso_headers_unknown: u64,
+    /// Batches committed.
+    pub commits: u64,
+    /// Last commit, milliseconds UTC since 1970; 0 when there was none.
+    pub last_commit_ms: i64,
+    /// Why the store does not take batches now; nothing is lost, counting goes on in the kernel tables.
+    pub store_error: Option<String>,
+}
+
+/// How flow records are selected and ordered. Unset fields select everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlowQuery {
+    /// Either side belongs to this unit.
+    pub unit: Option<String>,
+    /// The source is in this prefix.
+    pub src: Option<IpNet>,
+    /// The destination is in this prefix.
+    pub dst: Option<IpNet>,
+    /// Protocol number.
+    pub proto: Option<u8>,
+    /// Either port.
+    pub port: Option<u16>,
+    /// Flows that had packets at or after this time, milliseconds UTC since 1970.
+    pub since_ms: Option<i64>,
+    /// Order, always largest or newest first.
+    pub sort: FlowSort,
+    /// At most this many.
+    pub top: Option<u32>,
+}
+
+/// Order of flow records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowSort {
+    /// Layer-3 bytes.
+    #[default]
+    Bytes,
+    /// Wire packets.
+    Packets,
+    /// First packet.
+    First,
+    /// Last packet.
+    Last,
+}
+
+/// The selected flow records and the totals of all that matched, also of those beyond `top`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flows {
+    /// At most `top` records, in the order asked for.
+    pub flows: Vec<Flow>,
+    /// Records that matched.
+    pub matched: u64,
+    /// Wire packets of all that matched.
+    pub packets: u64,
+    /// Layer-3 bytes of all that matched.
+    pub bytes: u64,
+    /// Why the newest counts are missing here: the store does not take them now. They are kept in the kernel tables.
+    pub stale: Option<String>,
+}
+
+/// One unidirectional flow record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// IP version, 4 or 6.
+    pub version: u8,
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Upper-layer protocol number.
+    pub proto: u8,
+    /// Source port, 0 where there is none.
+    pub sport: u16,
+    /// Destination port; ICMP: type * 256 + code.
+    pub dport: u16,
+    /// Outer VLAN id, 0 where there is none.
+    pub vlan: u16,
+    /// Inner VLAN id of QinQ, 0 where there is none.
+    pub vlan_inner: u16,
+    /// Later fragments whose first fragment was not seen.
+    pub fragment: bool,
+    /// First packet, milliseconds UTC since 1970.
+    pub first_ms: i64,
+    /// Last packet, milliseconds UTC since 1970.
+    pub last_ms: i64,
+    /// Wire packets.
+    pub packets: u64,
+    /// Layer-3 bytes.
+    pub bytes: u64,
+}
+
+/// Packets and layer-3 bytes in both directions, seen from a unit: `in` is traffic to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InOut {
+    /// Wire packets to the unit.
+    pub in_packets: u64,
+    /// Layer-3 bytes to the unit.
+    pub in_bytes: u64,
+    /// Wire packets from the unit.
+    pub out_packets: u64,
+    /// Layer-3 bytes from the unit.
+    pub out_bytes: u64,
+}
+
+/// Totals of all configured units, in the order of the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Units {
+    /// One entry a unit.
+    pub units: Vec<UnitTotals>,
+    /// Why the newest counts are missing here: the store does not take them now. They are kept in the kernel tables.
+    pub stale: Option<String>,
+}
+
+/// What one unit has used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitTotals {
+    /// Unit name.
+    pub name: String,
+    /// `host`, `net`, `cluster` or `group`.
+    pub kind: String,
+    /// Since local midnight.
+    pub today: InOut,
+    /// Since the first of the local month.
+    pub month: InOut,
+    /// Since the store was created.
+    pub total: InOut,
+}
+
+/// Something the administrator should know of, kept in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, milliseconds UTC since 1970.
+    pub time_ms: i64,
+    /// Short name of the kind, for instance `hook_replaced`.
+    pub kind: String,
+    /// One sentence.
+    pub detail: String,
+    /// Packets that may have been missed, an upper bound from interface counters.
+    pub missed: u64,
+}

@@ -1,0 +1,3 @@
+//! The `netamsd` binary.
+
+fn main() {}

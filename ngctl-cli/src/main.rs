@@ -1,0 +1,3 @@
+//! The `ngctl` binary.
+
+fn main() {}
