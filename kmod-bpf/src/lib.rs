@@ -1,1 +1,234 @@
-//! (being written)
+//! The in-kernel half of netams: compiled eBPF objects and the layout of what they share with the daemon.
+//!
+//! This crate promises that its structs are the C structs of `src/bpf/abi.h`, byte by byte: sizes are asserted when it is
+//! compiled, and a test compares every field with the object's BTF. It loads and attaches nothing.
+
+#![forbid(unsafe_code)]
+
+/// Object bytes with the alignment that an ELF reader wants.
+#[repr(C, align(16))]
+struct Aligned<T: ?Sized>(T);
+
+static NETAMS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/netams.o")));
+static VARIANTS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/variants.o")));
+
+/// The ELF object with the programs and maps of the meter.
+pub static OBJECT: &[u8] = &NETAMS.0;
+/// The ELF object with the programs that the benchmark compares the meter with; never attached.
+pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
+
+/// Version of the layout below; kept in [`Control`].
+pub const ABI: u32 = 1;
+/// Slots of a set.
+pub const WAYS: usize = 4;
+/// Stamps are monotonic nanoseconds shifted right by this.
+pub const STAMP_SHIFT: u32 = 20;
+/// Halves of each table.
+pub const HALVES: usize = 2;
+
+/// Names of the maps in [`OBJECT`].
+pub mod map {
+    /// Array of one [`super::Control`].
+    pub const CONTROL: &str = "control";
+    /// Array of [`super::Counters`], halves * CPUs.
+    pub const COUNTERS: &str = "counters";
+    /// Array of [`super::FlowSet`], halves * CPUs * sets.
+    pub const FLOWS: &str = "flows";
+    /// Hash of [`super::FlowKey`] to [`super::SpillValue`], both halves.
+    pub const SPILL: &str = "spill";
+    /// Array of [`super::OverflowCell`], halves * CPUs * classes.
+    pub const OVERFLOW: &str = "overflow";
+    /// Longest-prefix table of [`super::PrefixKey`] to class.
+    pub const PREFIXES: &str = "prefixes";
+    /// All of them.
+    pub const ALL: [&str; 6] = [CONTROL, COUNTERS, FLOWS, SPILL, OVERFLOW, PREFIXES];
+}
+
+/// Names of the constants in [`OBJECT`] that are set before it is loaded.
+pub mod constant {
+    /// `u32`: possible CPUs.
+    pub const CPUS: &str = "cfg_cpus";
+    /// `u32`: first-level sets a CPU and a half, a power of two.
+    pub const SETS: &str = "cfg_sets";
+    /// `u32`: overflow cells a CPU and a half.
+    pub const CLASSES: &str = "cfg_classes";
+    /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted.
+    pub const MARK: &str = "cfg_mark";
+    /// `u32`: 1 where `bpf_ktime_get_coarse_ns` exists.
+    pub const COARSE: &str = "cfg_coarse";
+    /// `[u64; 8]`: random odd multipliers of the hash.
+    pub const SEED: &str = "cfg_seed";
+}
+
+/// Programs of [`OBJECT`], by device kind (`true`: Ethernet header) and place.
+pub mod program {
+    /// Ingress of a device that packets reach first.
+    pub const fn enter(ethernet: bool) -> &'static str {
+        if ethernet { "netams_enter" } else { "netams_enter_l3" }
+    }
+    /// Ingress of a device on top of another one, and of loopback.
+    pub const fn upper(ethernet: bool) -> &'static str {
+        if ethernet { "netams_upper" } else { "netams_upper_l3" }
+    }
+    /// Egress.
+    pub const fn leave(ethernet: bool) -> &'static str {
+        if ethernet { "netams_leave" } else { "netams_leave_l3" }
+    }
+    /// Every program starts like this, and nobody else's does.
+    pub const PREFIX: &str = "netams_";
+    /// All of them.
+    pub const ALL: [&str; 6] =
+        [enter(true), upper(true), leave(true), enter(false), upper(false), leave(false)];
+}
+
+macro_rules! abi {
+    ($(#[$meta:meta])* $name:ident, $size:literal { $($(#[$field_meta:meta])* $field:ident : $ty:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $ty),* }
+        const _: () = assert!(size_of::<$name>() == $size);
+        impl $name {
+            /// Name, offset and size in bytes of each field.
+            pub const FIELDS: &[(&str, usize, usize)] =
+                &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>())),*];
+        }
+    };
+}
+
+abi!(
+    /// Identity of a flow; ports in network order, VLAN ids in host order, IPv4 addresses v4-mapped.
+    FlowKey, 48 {
+        /// Source address.
+        src: [u8; 16],
+        /// Destination address.
+        dst: [u8; 16],
+        /// Source port.
+        sport: [u8; 2],
+        /// Destination port; ICMP: type, code.
+        dport: [u8; 2],
+        /// Outer VLAN id, 0 where there is none.
+        vlan: u16,
+        /// Inner VLAN id, 0 where there is none.
+        vlan_inner: u16,
+        /// Key of the tunnel around an inner flow, 0 in the outer layer.
+        tunnel: u32,
+        /// Upper-layer protocol.
+        proto: u8,
+        /// 4 or 6.
+        version: u8,
+        /// 1: later fragments, ports unknown.
+        fragment: u8,
+        /// Second-level table only: the half.
+        half: u8,
+    }
+);
+abi!(
+    /// One flow of a set.
+    FlowSlot, 64 {
+        /// Which flow.
+        key: FlowKey,
+        /// Wire packets.
+        packets: u64,
+        /// Layer-3 bytes.
+        bytes: u64,
+    }
+);
+abi!(
+    /// Four flows whose keys hash alike; slots fill in order, and a tag of 0 is a free one.
+    FlowSet, 320 {
+        /// Upper half of the key's hash, lowest bit set.
+        tag: [u32; WAYS],
+        /// Stamp of the first packet.
+        first: [u32; WAYS],
+        /// Stamp of the last packet.
+        last: [u32; WAYS],
+        /// Unused; keeps the slots on cache lines of their own.
+        note: [u32; WAYS],
+        /// The flows.
+        slot: [FlowSlot; WAYS],
+    }
+);
+abi!(
+    /// Value of the second-level table.
+    SpillValue, 24 {
+        /// Wire packets.
+        packets: u64,
+        /// Layer-3 bytes.
+        bytes: u64,
+        /// Stamp of the first packet.
+        first: u32,
+        /// Stamp of the last packet.
+        last: u32,
+    }
+);
+abi!(
+    /// Traffic of a prefix for which the tables had no room.
+    OverflowCell, 32 {
+        /// Wire packets to it.
+        in_packets: u64,
+        /// Layer-3 bytes to it.
+        in_bytes: u64,
+        /// Wire packets from it.
+        out_packets: u64,
+        /// Layer-3 bytes from it.
+        out_bytes: u64,
+    }
+);
+abi!(
+    /// Key of the prefix table.
+    PrefixKey, 20 {
+        /// Bits, 0 to 128.
+        len: u32,
+        /// Address, v4-mapped for IPv4.
+        addr: [u8; 16],
+    }
+);
+abi!(
+    /// Counters of one CPU in one half, in wire packets unless a name says bytes.
+    Counters, 128 {
+        /// Passed the ingress hooks.
+        packets_in: u64,
+        /// Passed the egress hooks.
+        packets_out: u64,
+        /// Passed a hook after another one had counted them.
+        already_counted: u64,
+        /// Neither IPv4 nor IPv6.
+        non_ip: u64,
+        /// Said to be IP, without a valid header.
+        malformed: u64,
+        /// Tables full: counted by prefix only.
+        overflow_packets: u64,
+        /// Layer-3 bytes of those.
+        overflow_bytes: u64,
+        /// Accounted in the second-level table.
+        spilled: u64,
+        /// Later fragments, accounted without ports.
+        fragments: u64,
+        /// Super-packets of an encapsulation.
+        gso_headers_unknown: u64,
+        /// Map lookups that cannot fail and did.
+        no_slot: u64,
+        /// Zero.
+        reserved: [u64; 5],
+    }
+);
+abi!(
+    /// State of a set of maps; the daemon writes `epoch` while programs run.
+    Control, 40 {
+        /// Its lowest bit is the half that is being filled.
+        epoch: u64,
+        /// Random identity of this set of maps.
+        table: u64,
+        /// Identity of the store that the counts belong to.
+        store: u64,
+        /// [`ABI`].
+        abi: u32,
+        /// Possible CPUs.
+        cpus: u32,
+        /// First-level sets a CPU and a half.
+        sets: u32,
+        /// Overflow cells a CPU and a half.
+        classes: u32,
+    }
+);

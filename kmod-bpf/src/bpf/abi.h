@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the kernel half and the daemon share: the layout of every map value.
+ * The Rust side is in src/lib.rs; a test compares it with this object's BTF, field by field.
+ */
+#ifndef NETAMS_ABI_H
+#define NETAMS_ABI_H
+
+#include <linux/types.h>
+
+#define NETAMS_WAYS 4 /* slots a set: one cache line holds the tags, stamps and notes of four */
+
+/* Identity of a flow. IPv4 is held v4-mapped; ports and VLAN ids are in network and host order as noted. */
+struct flow_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__be16 sport;	   /* 0 where there is none */
+	__be16 dport;	   /* ICMP: type, code */
+	__u16 vlan;	   /* outer VLAN id, host order, 0 = none */
+	__u16 vlan_inner;  /* inner VLAN id of QinQ, host order, 0 = none */
+	__u32 tunnel;	   /* key of the tunnel around an inner flow, 0 = outer layer */
+	__u8 proto;	   /* after IPv6 extension headers */
+	__u8 version;	   /* 4 or 6 */
+	__u8 fragment;	   /* 1 = later fragments, ports unknown */
+	__u8 half;	   /* second-level table only: which half the entry belongs to */
+};
+
+/* One flow of a set: exactly one cache line. */
+struct flow_slot {
+	struct flow_key key;
+	__u64 packets; /* wire packets */
+	__u64 bytes;   /* layer-3 bytes */
+};
+
+/*
+ * Four flows whose keys hash alike. A tag of 0 is a free slot, and slots fill in order.
+ * Stamps are monotonic nanoseconds >> NETAMS_STAMP_SHIFT.
+ */
+#define NETAMS_STAMP_SHIFT 20
+struct flow_set {
+	__u32 tag[NETAMS_WAYS];	  /* upper half of the key's hash, lowest bit set */
+	__u32 first[NETAMS_WAYS]; /* stamp of the first packet */
+	__u32 last[NETAMS_WAYS];  /* stamp of the last packet */
+	__u32 note[NETAMS_WAYS];  /* keeps the slots on cache lines of their own */
+	struct flow_slot slot[NETAMS_WAYS];
+};
+
+/* Value of the second-level table; its key is struct flow_key. */
+struct spill_value {
+	__u64 packets;
+	__u64 bytes;
+	__u32 first;
+	__u32 last;
+};
+
+/* Traffic of an address prefix for which the tables had no room. */
+struct overflow_cell {
+	__u64 in_packets;
+	__u64 in_bytes;
+	__u64 out_packets;
+	__u64 out_bytes;
+};
+
+/* Key of the prefix table: longest match of v4-mapped addresses. */
+struct prefix_key {
+	__u32 len; /* bits, 0..128 */
+	__u8 addr[16];
+};
+
+/* Counters of one CPU in one half, in wire packets unless a name says bytes. Two cache lines. */
+struct counters {
+	__u64 packets_in;
+	__u64 packets_out;
+	__u64 already_counted;
+	__u64 non_ip;
+	__u64 malformed;
+	__u64 overflow_packets;
+	__u64 overflow_bytes;
+	__u64 spilled;		   /* packets accounted in the second-level table */
+	__u64 fragments;	   /* later fragments, accounted without ports */
+	__u64 gso_headers_unknown; /* super-packets of an encapsulation */
+	__u64 no_slot;		   /* map lookups that cannot fail and did: packets lost */
+	__u64 reserved[5];
+};
+
+/* The one word that the daemon writes while programs run is epoch; the rest is set before they are attached. */
+struct control {
+	__u64 epoch; /* its lowest bit is the half that is being filled */
+	__u64 table; /* random identity of this set of maps */
+	__u64 store; /* identity of the store that these counts belong to */
+	__u32 abi;   /* NETAMS_ABI */
+	__u32 cpus;
+	__u32 sets; /* a CPU and a half, a power of two */
+	__u32 classes;
+};
+#define NETAMS_ABI 1
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The flow cache: two halves, one being filled while the daemon reads the other.
+ *
+ * A packet is added, in this order, to
+ *   1. its flow in the first-level table: sets of four slots, partitioned by CPU, so that no other CPU and, with bottom
+ *      halves off, nothing else on this CPU writes there: plain additions, no locks;
+ *   2. its flow in the second-level hash, shared by the CPUs, when the set is full;
+ *   3. the cells of both addresses' prefixes, when that is full too: totals stay exact, only the flow's detail is missing.
+ * Entries are never removed here. The daemon empties a half after it has committed it and before it is filled again.
+ */
+#ifndef NETAMS_CACHE_H
+#define NETAMS_CACHE_H
+
+#include "parse.h"
+
+/* Set by the daemon before the program is loaded; the verifier sees constants. */
+const volatile __u32 cfg_cpus = 1;	  /* possible CPUs */
+const volatile __u32 cfg_sets = 1;	  /* first-level sets a CPU and a half, a power of two */
+const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
+const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted */
+const volatile __u32 cfg_coarse = 0;  /* bpf_ktime_get_coarse_ns exists (Linux 5.11) */
+const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* halves * cpus */
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* halves * cpus * sets */
+	__type(key, __u32);
+	__type(value, struct flow_set);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key);
+	__type(value, struct spill_value);
+} spill SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* halves * cpus * classes */
+	__type(key, __u32);
+	__type(value, struct overflow_cell);
+} overflow SEC(".maps");
+
+/* Class of each configured prefix: its number among the overflow cells. Class 0 means none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct prefix_key);
+	__type(value, __u32);
+} prefixes SEC(".maps");
+
+typedef __u64 __attribute__((may_alias)) word;
+
+static __always_inline __u32 stamp(void)
+{
+	__u64 ns = cfg_coarse ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
+
+	return ns >> NETAMS_STAMP_SHIFT;
+}
+
+/* Multilinear, then folded twice: the low bits choose the set, the high bits are the tag. */
+static __always_inline __u64 hash_key(const struct flow_key *key)
+{
+	const word *w = (const word *)key;
+	__u64 h = w[0] * cfg_seed[0] + w[1] * cfg_seed[1] + w[2] * cfg_seed[2] + w[3] * cfg_seed[3] +
+		  w[4] * cfg_seed[4] + w[5] * cfg_seed[5];
+
+	h ^= h >> 32;
+	h *= cfg_seed[6];
+	h ^= h >> 29;
+	return h;
+}
+
+static __always_inline bool same_key(const struct flow_key *a, const struct flow_key *b)
+{
+	const word *x = (const word *)a, *y = (const word *)b;
+
+	return x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5] && x[0] == y[0] && x[2] == y[2];
+}
+
+static __always_inline void add_overflow(const struct packet *p, __u32 partition, bool source)
+{
+	struct prefix_key key = { .len = 128 };
+	struct overflow_cell *cell;
+	__u32 *class, index;
+
+	__builtin_memcpy(key.addr, source ? p->key.src : p->key.dst, 16);
+	class = bpf_map_lookup_elem(&prefixes, &key);
+	if (!class)
+		return;
+	index = partition * cfg_classes + *class;
+	cell = bpf_map_lookup_elem(&overflow, &index);
+	if (!cell)
+		return;
+	if (source) {
+		cell->out_packets += p->segs;
+		cell->out_bytes += p->bytes;
+	} else {
+		cell->in_packets += p->segs;
+		cell->in_bytes += p->bytes;
+	}
+}
+
+static __noinline bool add_spill(struct packet *p, __u32 now, __u32 half)
+{
+	struct spill_value *value, fresh = { 0 };
+
+	if (!p)
+		return false;
+	p->key.half = half;
+	value = bpf_map_lookup_elem(&spill, &p->key);
+	if (!value) {
+		fresh.packets = p->segs;
+		fresh.bytes = p->bytes;
+		fresh.first = now;
+		fresh.last = now;
+		if (!bpf_map_update_elem(&spill, &p->key, &fresh, BPF_NOEXIST))
+			return true;
+		/* Full, or another CPU was first. */
+		value = bpf_map_lookup_elem(&spill, &p->key);
+		if (!value)
+			return false;
+	}
+	__sync_fetch_and_add(&value->packets, p->segs);
+	__sync_fetch_and_add(&value->bytes, p->bytes);
+	value->last = now;
+	return true;
+}
+
+/* Adds a parsed packet to its flow. `partition` is half * cpus + cpu. */
+static __always_inline void account(struct packet *p, __u32 partition, __u32 half, struct counters *count)
+{
+	__u64 h = hash_key(&p->key);
+	__u32 tag = (__u32)(h >> 32) | 1, now = stamp();
+	__u32 index = partition * cfg_sets + ((__u32)h & (cfg_sets - 1));
+	struct flow_set *set = bpf_map_lookup_elem(&flows, &index);
+
+	if (!set) {
+		count->no_slot += p->segs;
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < NETAMS_WAYS; i++) {
+		struct flow_slot *slot = &set->slot[i];
+
+		if (set->tag[i] == tag && same_key(&slot->key, &p->key)) {
+			slot->packets += p->segs;
+			slot->bytes += p->bytes;
+			set->last[i] = now;
+			return;
+		}
+		if (!set->tag[i]) {
+			slot->key = p->key;
+			slot->packets = p->segs;
+			slot->bytes = p->bytes;
+			set->first[i] = now;
+			set->last[i] = now;
+			set->tag[i] = tag;
+			return;
+		}
+	}
+	if (add_spill(p, now, half)) {
+		count->spilled += p->segs;
+		return;
+	}
+	count->overflow_packets += p->segs;
+	count->overflow_bytes += p->bytes;
+	add_overflow(p, partition, true);
+	add_overflow(p, partition, false);
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * From a frame to a flow key, wire packets and layer-3 bytes.
+ *
+ * Headers are read where they lie when they are in the linear part of the packet, and copied when they are not; nothing
+ * is ever read beyond the packet, and no length field is trusted further than the packet itself.
+ */
+#ifndef NETAMS_PARSE_H
+#define NETAMS_PARSE_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "abi.h"
+
+#define MAX_TAGS 2	  /* VLAN tags that are looked through */
+#define MAX_EXTENSIONS 8  /* IPv6 extension headers that are walked */
+#define MAX_OFFSET 0x3fff /* tells the verifier that header offsets are small */
+
+#define IP_FRAGMENT_OFFSET 0x1fff
+#define IP6_FRAGMENT_OFFSET 0xfff8
+#define IP6_JUMBO_OPTION 0xc2 /* RFC 2675; the kernel puts it into IPv6 super-packets of more than 64 KiB */
+#define NEXT_MOBILITY 135
+
+enum parsed { PARSED_IP, PARSED_NON_IP, PARSED_MALFORMED };
+
+struct packet {
+	struct flow_key key;
+	__u64 bytes; /* layer-3 bytes of all wire packets */
+	__u32 segs;  /* wire packets */
+	bool headers_unknown;
+};
+
+/* `len` bytes at `off`, in place or copied to `buf`; NULL when the packet ends before. */
+static __always_inline void *header(struct __sk_buff *skb, __u32 off, const __u32 len, void *buf)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+
+	if (off > MAX_OFFSET)
+		return NULL;
+	if (data + off + len <= end)
+		return data + off;
+	if (bpf_skb_load_bytes(skb, off, buf, len))
+		return NULL;
+	return buf;
+}
+
+static __always_inline bool has_ports(__u8 proto)
+{
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE || proto == IPPROTO_SCTP ||
+	       proto == IPPROTO_DCCP;
+}
+
+static __always_inline void parse_ports(struct __sk_buff *skb, __u32 off, struct flow_key *key)
+{
+	__be16 buf[2], *port;
+
+	if (has_ports(key->proto)) {
+		port = header(skb, off, 4, buf);
+		if (port) {
+			key->sport = port[0];
+			key->dport = port[1];
+		}
+	} else if (key->proto == IPPROTO_ICMP || key->proto == IPPROTO_ICMPV6) {
+		port = header(skb, off, 2, buf);
+		if (port)
+			key->dport = port[0];
+	}
+}
+
+/* UDP ports of encapsulations whose super-packets are cut inside the tunnel: VXLAN (two), Geneve, GTP-U. */
+static __always_inline bool tunnel_port(__be16 port)
+{
+	return port == bpf_htons(4789) || port == bpf_htons(8472) || port == bpf_htons(6081) || port == bpf_htons(2152);
+}
+
+/*
+ * A super-packet stands for several wire packets, and each of them carries the headers.
+ * gso_segs is 0 for packets of untrusted origin (virtio, tun): then the payload tells.
+ */
+static __always_inline void count_segments(struct __sk_buff *skb, struct packet *p, __u32 l3, __u32 l4, __u32 len)
+{
+	__u32 size = skb->gso_size, segs = skb->gso_segs, headers = l4 - l3;
+	__u8 buf, *offset;
+
+	p->segs = 1;
+	p->bytes = len;
+	if (!size)
+		return;
+	if (p->key.proto == IPPROTO_TCP) {
+		offset = header(skb, l4 + 12, 1, &buf);
+		if (offset)
+			headers += (*offset >> 4) * 4;
+	} else if (p->key.proto == IPPROTO_UDP && !tunnel_port(p->key.dport)) {
+		headers += 8;
+	} else {
+		p->headers_unknown = true;
+	}
+	if (!segs)
+		segs = len > headers ? (len - headers + size - 1) / size : 1;
+	p->segs = segs;
+	p->bytes = len + (__u64)(segs - 1) * headers;
+}
+
+static __always_inline enum parsed parse_ipv4(struct __sk_buff *skb, __u32 l3, struct packet *p)
+{
+	struct iphdr buf, *ip = header(skb, l3, sizeof(buf), &buf);
+	__u32 room = skb->len - l3, words, len;
+	__u32 *src = (__u32 *)p->key.src, *dst = (__u32 *)p->key.dst;
+	__u8 first;
+
+	if (!ip)
+		return PARSED_MALFORMED;
+	first = *(__u8 *)ip;
+	words = first & 15;
+	if (first >> 4 != 4 || words < 5 || room < words * 4)
+		return PARSED_MALFORMED;
+
+	len = bpf_ntohs(ip->tot_len);
+	if (!len || len > room || skb->gso_size)
+		len = room;
+	src[2] = dst[2] = bpf_htonl(0xffff);
+	src[3] = ip->saddr;
+	dst[3] = ip->daddr;
+	p->key.proto = ip->protocol;
+	p->key.version = 4;
+	if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
+		p->key.fragment = 1;
+	else
+		parse_ports(skb, l3 + words * 4, &p->key);
+	count_segments(skb, p, l3, l3 + words * 4, len);
+	return PARSED_IP;
+}
+
+static __always_inline bool is_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT || next == IPPROTO_AH ||
+	       next == IPPROTO_DSTOPTS || next == NEXT_MOBILITY;
+}
+
+/*
+ * Walks extension headers from `off`; sets protocol and fragment flag.
+ * Returns the offset of the upper layer, or 0 where its ports are not to be read.
+ */
+static __always_inline __u32 walk_extensions(struct __sk_buff *skb, __u32 off, struct packet *p)
+{
+	__u8 buf[8], *ext;
+	__u8 next = p->key.proto;
+
+#pragma unroll
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
+		if (!is_extension(next))
+			break;
+		ext = header(skb, off, sizeof(buf), buf);
+		if (!ext) {
+			/* Cut short: its next-header byte is the answer when it is there. */
+			ext = header(skb, off, 1, buf);
+			p->key.proto = ext ? *ext : next;
+			return 0;
+		}
+		p->key.proto = ext[0];
+		if (next == IPPROTO_FRAGMENT) {
+			if (*(__be16 *)(ext + 2) & bpf_htons(IP6_FRAGMENT_OFFSET)) {
+				p->key.fragment = 1;
+				return 0;
+			}
+			off += 8;
+		} else if (next == IPPROTO_AH) {
+			off += (ext[1] + 2) * 4;
+		} else {
+			off += (ext[1] + 1) * 8;
+		}
+		next = p->key.proto;
+	}
+	return is_extension(next) ? 0 : off;
+}
+
+/* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
+static __always_inline __u32 jumbo_header(struct __sk_buff *skb, __u32 off)
+{
+	__u8 buf[4], *hop = header(skb, off, sizeof(buf), buf);
+
+	return hop && hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION ? 8 : 0;
+}
+
+static __always_inline enum parsed parse_ipv6(struct __sk_buff *skb, __u32 l3, struct packet *p)
+{
+	struct ipv6hdr buf, *ip = header(skb, l3, sizeof(buf), &buf);
+	__u32 room = skb->len - l3, l4 = l3 + sizeof(buf), len, jumbo = 0;
+
+	if (!ip || *(__u8 *)ip >> 4 != 6)
+		return PARSED_MALFORMED;
+	len = bpf_ntohs(ip->payload_len);
+	if (!len && skb->gso_size && ip->nexthdr == IPPROTO_HOPOPTS)
+		jumbo = jumbo_header(skb, l4);
+	len = !len || len + sizeof(buf) > room || skb->gso_size ? room : len + sizeof(buf);
+	__builtin_memcpy(p->key.src, &ip->saddr, 16);
+	__builtin_memcpy(p->key.dst, &ip->daddr, 16);
+	p->key.proto = ip->nexthdr;
+	p->key.version = 6;
+	if (is_extension(p->key.proto))
+		l4 = walk_extensions(skb, l4, p);
+	if (l4)
+		parse_ports(skb, l4, &p->key);
+	count_segments(skb, p, l3 + jumbo, l4, len - jumbo);
+	return PARSED_IP;
+}
+
+static __always_inline bool is_tag(__be16 proto)
+{
+	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD) || proto == bpf_htons(ETH_P_QINQ1);
+}
+
+/*
+ * Finds the outermost IP header below VLAN tags and parses it. A tag that the device took off the frame and one that is
+ * still in it are the same thing. Devices without an Ethernet header start at layer 3, and skb->protocol is their type.
+ */
+static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ethernet, struct packet *p)
+{
+	__be16 proto = (__be16)skb->protocol;
+	__u32 off = 0, tags = 0;
+	__be16 buf[2], *in;
+
+	__builtin_memset(&p->key, 0, sizeof(p->key));
+	p->segs = skb->gso_segs ?: 1;
+	p->bytes = 0;
+	p->headers_unknown = false;
+
+	if (ethernet) {
+		in = header(skb, offsetof(struct ethhdr, h_proto), 2, buf);
+		if (!in)
+			return PARSED_NON_IP;
+		proto = in[0];
+		off = ETH_HLEN;
+		if (skb->vlan_present) {
+			p->key.vlan = skb->vlan_tci & 0xfff;
+			tags++;
+		}
+#pragma unroll
+		for (int i = 0; i < MAX_TAGS; i++) {
+			if (!is_tag(proto) || tags == MAX_TAGS)
+				break;
+			in = header(skb, off, 4, buf);
+			if (!in)
+				return PARSED_NON_IP;
+			if (tags)
+				p->key.vlan_inner = bpf_ntohs(in[0]) & 0xfff;
+			else
+				p->key.vlan = bpf_ntohs(in[0]) & 0xfff;
+			tags++;
+			proto = in[1];
+			off += 4;
+		}
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		return parse_ipv4(skb, off, p);
+	if (proto == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(skb, off, p);
+	return PARSED_NON_IP;
+}
+
+#endif
