@@ -1,3 +1,34 @@
-//! The `netams-bench` binary.
+//! `netams-bench`: what metering costs, measured on the user's own machine.
+//!
+//! Each sub-command is one file and one table. Numbers that are compared come from one interleaved run, and every table
+//! states the machine it was measured on.
 
-fn main() {}
+mod drain;
+mod frame;
+mod kernel;
+mod report;
+
+use clap::{Parser, Subcommand};
+
+/// Measures what metering costs on this machine.
+#[derive(Parser)]
+#[command(version, after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Nanoseconds per packet of the kernel program, beside simpler ones, by BPF_PROG_TEST_RUN (needs root)
+    Kernel(kernel::Options),
+    /// Time to read a half of the flow tables and to commit it to the store (needs root)
+    Drain(drain::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Kernel(options) => kernel::run(&options),
+        Command::Drain(options) => drain::run(&options),
+    }
+}

@@ -88,8 +88,10 @@ impl InOut {
 /// Traffic that was counted by its sides' units alone because the flow table was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowDelta {
-    /// An address inside the configured prefix that matched longest, v4-mapped for IPv4.
-    pub address: Ipv6Addr,
+    /// First address of the configured prefix that matched longest, v4-mapped for IPv4.
+    pub prefix: Ipv6Addr,
+    /// Its length in bits, 96 more than usual for IPv4.
+    pub len: u8,
     /// What went to and came from that prefix.
     pub counts: InOut,
 }

@@ -11,64 +11,7 @@
  * netfilter, and its only other users (dsmark, tcindex) have left the kernel in 6.3. Its value is derived from the network
  * namespace, so that two namespaces of one machine do not take each other's packets for counted.
  */
-#include "cache.h"
-
-#define TC_ACT_UNSPEC (-1)
-
-enum hook {
-	ENTER, /* ingress of a device that packets reach first: counts everything */
-	UPPER, /* ingress of a device on top of another one, and loopback: counts what was not counted below */
-	LEAVE, /* egress: counts what did not enter through a hook */
-};
-
-static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, const enum hook hook)
-{
-	__u32 zero = 0, half, partition;
-	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
-	struct counters *count;
-	struct packet p;
-
-	if (!ctl)
-		return TC_ACT_UNSPEC;
-	half = *(volatile __u64 *)&ctl->epoch & 1;
-	partition = half * cfg_cpus + bpf_get_smp_processor_id();
-	count = bpf_map_lookup_elem(&counters, &partition);
-	if (!count)
-		return TC_ACT_UNSPEC;
-
-	if (hook != ENTER && skb->tc_index == cfg_mark) {
-		__u32 segs = skb->gso_segs ?: 1;
-
-		if (hook == LEAVE)
-			count->packets_out += segs;
-		else
-			count->packets_in += segs;
-		count->already_counted += segs;
-		return TC_ACT_UNSPEC;
-	}
-	skb->tc_index = cfg_mark;
-
-	switch (parse(skb, ethernet, &p)) {
-	case PARSED_IP:
-		if (p.key.fragment)
-			count->fragments++;
-		if (p.headers_unknown)
-			count->gso_headers_unknown++;
-		account(&p, partition, half, count);
-		break;
-	case PARSED_NON_IP:
-		count->non_ip += p.segs;
-		break;
-	case PARSED_MALFORMED:
-		count->malformed += p.segs;
-		break;
-	}
-	if (hook == LEAVE)
-		count->packets_out += p.segs;
-	else
-		count->packets_in += p.segs;
-	return TC_ACT_UNSPEC;
-}
+#include "meter.h"
 
 #define PROGRAM(name, ethernet, hook)            \
 	SEC("classifier")                        \

@@ -31,6 +31,14 @@
 
 enum parsed { PARSED_IP, PARSED_NON_IP, PARSED_MALFORMED };
 
+/* What is read from the packet's context, once: the verifier wants plain accesses, which loops make the compiler forget. */
+struct frame {
+	struct __sk_buff *skb;
+	void *data, *end; /* the linear part */
+	__u32 len;
+	__u32 gso_size, gso_segs;
+};
+
 struct packet {
 	struct flow_key key;
 	__u64 bytes; /* layer-3 bytes of all wire packets */
@@ -39,16 +47,13 @@ struct packet {
 };
 
 /* `len` bytes at `off`, in place or copied to `buf`; NULL when the packet ends before. */
-static __always_inline void *header(struct __sk_buff *skb, __u32 off, const __u32 len, void *buf)
+static __always_inline void *header(const struct frame *f, __u32 off, const __u32 len, void *buf)
 {
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
-
 	if (off > MAX_OFFSET)
 		return NULL;
-	if (data + off + len <= end)
-		return data + off;
-	if (bpf_skb_load_bytes(skb, off, buf, len))
+	if (f->data + off + len <= f->end)
+		return f->data + off;
+	if (bpf_skb_load_bytes(f->skb, off, buf, len))
 		return NULL;
 	return buf;
 }
@@ -59,18 +64,18 @@ static __always_inline bool has_ports(__u8 proto)
 	       proto == IPPROTO_DCCP;
 }
 
-static __always_inline void parse_ports(struct __sk_buff *skb, __u32 off, struct flow_key *key)
+static __always_inline void parse_ports(const struct frame *f, __u32 off, struct flow_key *key)
 {
 	__be16 buf[2], *port;
 
 	if (has_ports(key->proto)) {
-		port = header(skb, off, 4, buf);
+		port = header(f, off, 4, buf);
 		if (port) {
 			key->sport = port[0];
 			key->dport = port[1];
 		}
 	} else if (key->proto == IPPROTO_ICMP || key->proto == IPPROTO_ICMPV6) {
-		port = header(skb, off, 2, buf);
+		port = header(f, off, 2, buf);
 		if (port)
 			key->dport = port[0];
 	}
@@ -86,9 +91,9 @@ static __always_inline bool tunnel_port(__be16 port)
  * A super-packet stands for several wire packets, and each of them carries the headers.
  * gso_segs is 0 for packets of untrusted origin (virtio, tun): then the payload tells.
  */
-static __always_inline void count_segments(struct __sk_buff *skb, struct packet *p, __u32 l3, __u32 l4, __u32 len)
+static __always_inline void count_segments(const struct frame *f, struct packet *p, __u32 l3, __u32 l4, __u32 len)
 {
-	__u32 size = skb->gso_size, segs = skb->gso_segs, headers = l4 - l3;
+	__u32 size = f->gso_size, segs = f->gso_segs, headers = l4 - l3;
 	__u8 buf, *offset;
 
 	p->segs = 1;
@@ -96,7 +101,7 @@ static __always_inline void count_segments(struct __sk_buff *skb, struct packet 
 	if (!size)
 		return;
 	if (p->key.proto == IPPROTO_TCP) {
-		offset = header(skb, l4 + 12, 1, &buf);
+		offset = header(f, l4 + 12, 1, &buf);
 		if (offset)
 			headers += (*offset >> 4) * 4;
 	} else if (p->key.proto == IPPROTO_UDP && !tunnel_port(p->key.dport)) {
@@ -110,10 +115,10 @@ static __always_inline void count_segments(struct __sk_buff *skb, struct packet 
 	p->bytes = len + (__u64)(segs - 1) * headers;
 }
 
-static __always_inline enum parsed parse_ipv4(struct __sk_buff *skb, __u32 l3, struct packet *p)
+static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, struct packet *p)
 {
-	struct iphdr buf, *ip = header(skb, l3, sizeof(buf), &buf);
-	__u32 room = skb->len - l3, words, len;
+	struct iphdr buf, *ip = header(f, l3, sizeof(buf), &buf);
+	__u32 room = f->len - l3, words, len;
 	__u32 *src = (__u32 *)p->key.src, *dst = (__u32 *)p->key.dst;
 	__u8 first;
 
@@ -125,7 +130,7 @@ static __always_inline enum parsed parse_ipv4(struct __sk_buff *skb, __u32 l3, s
 		return PARSED_MALFORMED;
 
 	len = bpf_ntohs(ip->tot_len);
-	if (!len || len > room || skb->gso_size)
+	if (!len || len > room || f->gso_size)
 		len = room;
 	src[2] = dst[2] = bpf_htonl(0xffff);
 	src[3] = ip->saddr;
@@ -135,8 +140,8 @@ static __always_inline enum parsed parse_ipv4(struct __sk_buff *skb, __u32 l3, s
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
 		p->key.fragment = 1;
 	else
-		parse_ports(skb, l3 + words * 4, &p->key);
-	count_segments(skb, p, l3, l3 + words * 4, len);
+		parse_ports(f, l3 + words * 4, &p->key);
+	count_segments(f, p, l3, l3 + words * 4, len);
 	return PARSED_IP;
 }
 
@@ -150,7 +155,7 @@ static __always_inline bool is_extension(__u8 next)
  * Walks extension headers from `off`; sets protocol and fragment flag.
  * Returns the offset of the upper layer, or 0 where its ports are not to be read.
  */
-static __always_inline __u32 walk_extensions(struct __sk_buff *skb, __u32 off, struct packet *p)
+static __always_inline __u32 walk_extensions(const struct frame *f, __u32 off, struct packet *p)
 {
 	__u8 buf[8], *ext;
 	__u8 next = p->key.proto;
@@ -159,10 +164,10 @@ static __always_inline __u32 walk_extensions(struct __sk_buff *skb, __u32 off, s
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
 		if (!is_extension(next))
 			break;
-		ext = header(skb, off, sizeof(buf), buf);
+		ext = header(f, off, sizeof(buf), buf);
 		if (!ext) {
 			/* Cut short: its next-header byte is the answer when it is there. */
-			ext = header(skb, off, 1, buf);
+			ext = header(f, off, 1, buf);
 			p->key.proto = ext ? *ext : next;
 			return 0;
 		}
@@ -184,33 +189,33 @@ static __always_inline __u32 walk_extensions(struct __sk_buff *skb, __u32 off, s
 }
 
 /* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
-static __always_inline __u32 jumbo_header(struct __sk_buff *skb, __u32 off)
+static __always_inline __u32 jumbo_header(const struct frame *f, __u32 off)
 {
-	__u8 buf[4], *hop = header(skb, off, sizeof(buf), buf);
+	__u8 buf[4], *hop = header(f, off, sizeof(buf), buf);
 
 	return hop && hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION ? 8 : 0;
 }
 
-static __always_inline enum parsed parse_ipv6(struct __sk_buff *skb, __u32 l3, struct packet *p)
+static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, struct packet *p)
 {
-	struct ipv6hdr buf, *ip = header(skb, l3, sizeof(buf), &buf);
-	__u32 room = skb->len - l3, l4 = l3 + sizeof(buf), len, jumbo = 0;
+	struct ipv6hdr buf, *ip = header(f, l3, sizeof(buf), &buf);
+	__u32 room = f->len - l3, l4 = l3 + sizeof(buf), len, jumbo = 0;
 
 	if (!ip || *(__u8 *)ip >> 4 != 6)
 		return PARSED_MALFORMED;
 	len = bpf_ntohs(ip->payload_len);
-	if (!len && skb->gso_size && ip->nexthdr == IPPROTO_HOPOPTS)
-		jumbo = jumbo_header(skb, l4);
-	len = !len || len + sizeof(buf) > room || skb->gso_size ? room : len + sizeof(buf);
+	if (!len && f->gso_size && ip->nexthdr == IPPROTO_HOPOPTS)
+		jumbo = jumbo_header(f, l4);
+	len = !len || len + sizeof(buf) > room || f->gso_size ? room : len + sizeof(buf);
 	__builtin_memcpy(p->key.src, &ip->saddr, 16);
 	__builtin_memcpy(p->key.dst, &ip->daddr, 16);
 	p->key.proto = ip->nexthdr;
 	p->key.version = 6;
 	if (is_extension(p->key.proto))
-		l4 = walk_extensions(skb, l4, p);
+		l4 = walk_extensions(f, l4, p);
 	if (l4)
-		parse_ports(skb, l4, &p->key);
-	count_segments(skb, p, l3 + jumbo, l4, len - jumbo);
+		parse_ports(f, l4, &p->key);
+	count_segments(f, p, l3 + jumbo, l4, len - jumbo);
 	return PARSED_IP;
 }
 
@@ -225,17 +230,26 @@ static __always_inline bool is_tag(__be16 proto)
  */
 static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ethernet, struct packet *p)
 {
+	struct frame frame = {
+		.skb = skb,
+		.data = (void *)(long)skb->data,
+		.end = (void *)(long)skb->data_end,
+		.len = skb->len,
+		.gso_size = skb->gso_size,
+		.gso_segs = skb->gso_segs,
+	};
+	const struct frame *f = &frame;
 	__be16 proto = (__be16)skb->protocol;
 	__u32 off = 0, tags = 0;
 	__be16 buf[2], *in;
 
 	__builtin_memset(&p->key, 0, sizeof(p->key));
-	p->segs = skb->gso_segs ?: 1;
+	p->segs = f->gso_segs ?: 1;
 	p->bytes = 0;
 	p->headers_unknown = false;
 
 	if (ethernet) {
-		in = header(skb, offsetof(struct ethhdr, h_proto), 2, buf);
+		in = header(f, offsetof(struct ethhdr, h_proto), 2, buf);
 		if (!in)
 			return PARSED_NON_IP;
 		proto = in[0];
@@ -248,7 +262,7 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 		for (int i = 0; i < MAX_TAGS; i++) {
 			if (!is_tag(proto) || tags == MAX_TAGS)
 				break;
-			in = header(skb, off, 4, buf);
+			in = header(f, off, 4, buf);
 			if (!in)
 				return PARSED_NON_IP;
 			if (tags)
@@ -261,9 +275,9 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 		}
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(skb, off, p);
+		return parse_ipv4(f, off, p);
 	if (proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(skb, off, p);
+		return parse_ipv6(f, off, p);
 	return PARSED_NON_IP;
 }
 

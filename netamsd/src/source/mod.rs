@@ -1,1 +1,3 @@
-//! (being written)
+//! Where counts come from. Each source is a folder and yields [`crate::flow::Batch`]es; none knows units or the store.
+
+pub mod kernel;

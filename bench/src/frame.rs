@@ -1,0 +1,45 @@
+//! Frames for the benchmarks.
+
+/// A frame and the place of the last four bytes of its source address.
+pub struct Frame {
+    /// Name in tables.
+    pub name: &'static str,
+    /// The frame, from the Ethernet header.
+    pub bytes: Vec<u8>,
+    /// Offset of the four bytes that tell flows apart.
+    pub place: u32,
+}
+
+const UDP: [u8; 8] = [0x30, 0x39, 0x00, 0x35, 0x00, 0x1a, 0, 0];
+
+fn ethernet(tags: &[u16], kind: u16) -> Vec<u8> {
+    let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
+    for tag in tags {
+        frame.extend([0x81, 0x00]);
+        frame.extend(tag.to_be_bytes());
+    }
+    frame.extend(kind.to_be_bytes());
+    frame
+}
+
+/// IPv4/UDP, 60 bytes without tags.
+pub fn ipv4(name: &'static str, tags: &[u16]) -> Frame {
+    let mut bytes = ethernet(tags, 0x0800);
+    let place = bytes.len() as u32 + 12;
+    bytes.extend([0x45, 0, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1]);
+    bytes.extend(UDP);
+    bytes.extend([0; 18]);
+    Frame { name, bytes, place }
+}
+
+/// IPv6/UDP.
+pub fn ipv6(name: &'static str) -> Frame {
+    let mut bytes = ethernet(&[], 0x86dd);
+    let place = bytes.len() as u32 + 20;
+    bytes.extend([0x60, 0, 0, 0, 0, 26, 17, 64]);
+    bytes.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    bytes.extend([0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    bytes.extend(UDP);
+    bytes.extend([0; 18]);
+    Frame { name, bytes, place }
+}
