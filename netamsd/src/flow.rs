@@ -88,10 +88,8 @@ impl InOut {
 /// Traffic that was counted by its sides' units alone because the flow table was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowDelta {
-    /// First address of the configured prefix that matched longest, v4-mapped for IPv4.
-    pub prefix: Ipv6Addr,
-    /// Its length in bits, 96 more than usual for IPv4.
-    pub len: u8,
+    /// An address of the configured prefix that matched longest, in no longer one; v4-mapped for IPv4.
+    pub address: Ipv6Addr,
     /// What went to and came from that prefix.
     pub counts: InOut,
 }

@@ -77,8 +77,8 @@ pub struct Tables {
     overflow: Mapping<OverflowCell>,
     spill: MapData,
     prefixes: PrefixTable,
-    /// Prefix of each class in use, also of those that are no longer configured but may have counts.
-    classes: HashMap<u32, (Ipv6Addr, u8)>,
+    /// Address that stands for each class in use, also for those no longer configured that may have counts.
+    classes: HashMap<u32, Ipv6Addr>,
     /// Epoch of the quiet half while its counts are not known to be committed.
     reading: Option<u64>,
 }
@@ -132,7 +132,7 @@ impl Tables {
         let mut classes = HashMap::new();
         for entry in prefixes.iter() {
             let (prefix, class) = entry.map_err(|e| KernelError::map(&path(map::PREFIXES), e))?;
-            classes.insert(class, (prefix.data().into(), prefix.prefix_len() as u8));
+            classes.insert(class, prefix.data().into());
         }
         Ok(Some(Self {
             dir: dir.to_owned(),
@@ -312,8 +312,8 @@ impl Tables {
         sum
     }
 
-    /// Makes `wanted` (address and length, v4-mapped) the prefixes that overflow is counted by; `false` when there is no
-    /// room for them beside those that may still have counts.
+    /// Makes `wanted` the prefixes that overflow is counted by: for each an address that stands for it, v4-mapped, and its
+    /// length. `false` when there is no room for them beside those that may still have counts.
     ///
     /// # Errors
     /// When the prefix table cannot be written.
@@ -338,7 +338,7 @@ impl Tables {
             self.prefixes.remove(old).map_err(failed)?;
         }
         for (prefix, class) in chosen {
-            self.classes.insert(class, (prefix.data().into(), prefix.prefix_len() as u8));
+            self.classes.insert(class, prefix.data().into());
             self.prefixes.insert(prefix, class, 0).map_err(failed)?;
         }
         Ok(true)
@@ -399,7 +399,7 @@ impl Tables {
                 out_packets: cell.out_packets,
                 out_bytes: cell.out_bytes,
             };
-            self.classes.get(&class).map(|&(prefix, len)| OverflowDelta { prefix, len, counts })
+            self.classes.get(&class).map(|&address| OverflowDelta { address, counts })
         })
         .collect()
     }
