@@ -81,7 +81,7 @@ pub(super) fn load_alive(
         "WITH newest (ms) AS (SELECT max(last_commit_ms) FROM ledger) SELECT ",
         flow_columns!(),
         " FROM newest CROSS JOIN flow INDEXED BY flow_first
-         WHERE first_ms >= newest.ms - ?1 AND last_ms >= newest.ms - ?2 AND layer = 0 ORDER BY id"
+         WHERE first_ms >= newest.ms - ?1 AND last_ms >= newest.ms - ?2 AND layer = 0"
     );
     let mut statement = conn.prepare(sql)?;
     let mut rows = statement.query([timeouts.active_ms, timeouts.idle_ms])?;

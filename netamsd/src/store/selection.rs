@@ -1,5 +1,6 @@
 //! Which flow records a reader is asked for, and in which order.
 
+use std::cmp::Reverse;
 use std::net::Ipv6Addr;
 
 /// First and last address of a range, IPv4 v4-mapped.
@@ -81,7 +82,7 @@ impl<T> Largest<T> {
     /// Offers an item. Of two with equal `value` the one with the larger `tie` is the larger.
     pub(super) fn offer(&mut self, value: i64, tie: i64, item: T) {
         if self.items.len() >= self.top.saturating_mul(2).saturating_add(Self::SLACK) {
-            self.items.select_nth_unstable_by(self.top, |a, b| b.0.cmp(&a.0));
+            self.items.select_nth_unstable_by_key(self.top, |item| Reverse(item.0));
             self.items.truncate(self.top);
         }
         self.items.push(((value, tie), item));
@@ -89,7 +90,7 @@ impl<T> Largest<T> {
 
     /// The kept items, largest first.
     pub(super) fn into_sorted(mut self) -> Vec<T> {
-        self.items.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        self.items.sort_unstable_by_key(|item| Reverse(item.0));
         self.items.truncate(self.top);
         self.items.into_iter().map(|(_, item)| item).collect()
     }
