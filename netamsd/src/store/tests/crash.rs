@@ -123,11 +123,14 @@ fn victims_batch(epoch: u64) -> Batch {
 #[test]
 #[ignore = "started by kill_9_loses_nothing"]
 fn victim() {
-    let own = tempfile::tempdir().unwrap();
-    let dir = std::env::var_os(VICTIM_DIR);
-    let mut writer = open(dir.as_ref().map_or(own.path(), Path::new));
+    // Only when run alone: a victim does not get to remove it.
+    let own = std::env::var_os(VICTIM_DIR).is_none().then(|| tempfile::tempdir().unwrap());
+    let dir = own
+        .as_ref()
+        .map_or_else(|| std::env::var_os(VICTIM_DIR).unwrap().into(), |own| own.path().to_owned());
+    let mut writer = open(&dir);
     let start = writer.committed_epoch(TABLE).unwrap_or(0);
-    let rounds = if dir.is_some() { 1000 } else { 3 };
+    let rounds = if own.is_some() { 3 } else { 1000 };
     for epoch in start + 1..=start + rounds {
         let batch = victims_batch(epoch);
         writer.commit(&batch, &charges(&batch), T0 + epoch as i64 * 5000 + 5000).unwrap();
