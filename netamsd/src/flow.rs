@@ -85,6 +85,17 @@ impl InOut {
     }
 }
 
+/// What one unit used in one hour: how policy tells the store what to add to that unit's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitCharge {
+    /// Index into the configured units.
+    pub unit: u32,
+    /// Beginning of the hour, milliseconds UTC since 1970.
+    pub hour_ms: i64,
+    /// What is to be added.
+    pub counts: InOut,
+}
+
 /// Traffic that was counted by its sides' units alone because the flow table was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowDelta {

@@ -1,0 +1,191 @@
+//! The reader: answers questions from the database, beside the writer and without stopping it.
+
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, params};
+
+use super::rows::{self, flow_columns};
+use super::selection::{AddressSet, Largest};
+use super::{FlowOrder, FlowSelection, StoreError, schema};
+use crate::flow::{FlowKey, InOut};
+
+const ALL: (Ipv6Addr, Ipv6Addr) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX));
+
+/// One flow record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// Which flow.
+    pub key: FlowKey,
+    /// First packet, milliseconds UTC since 1970.
+    pub first_ms: i64,
+    /// Last packet, milliseconds UTC since 1970.
+    pub last_ms: i64,
+    /// Wire packets.
+    pub packets: u64,
+    /// Layer-3 bytes.
+    pub bytes: u64,
+}
+
+/// The selected flow records, and totals of all that matched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flows {
+    /// At most `top` records, in the order asked for.
+    pub flows: Vec<FlowRecord>,
+    /// Records that matched, also those beyond `top`.
+    pub matched: u64,
+    /// Their wire packets.
+    pub packets: u64,
+    /// Their layer-3 bytes.
+    pub bytes: u64,
+}
+
+/// Something the administrator should know of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    /// When, milliseconds UTC since 1970.
+    pub time_ms: i64,
+    /// Short name of the kind.
+    pub kind: String,
+    /// One sentence.
+    pub detail: String,
+    /// Packets that may have been missed, upper bound.
+    pub missed: u64,
+}
+
+/// A read-only view of the database. Each answer is one consistent state, the one after the newest commit.
+pub struct Reader {
+    conn: Connection,
+    path: PathBuf,
+}
+
+impl Reader {
+    /// Opens the database in the folder `dir`, which a [`Writer`](super::Writer) has made before.
+    ///
+    /// # Errors
+    /// Any [`StoreError`] but `Full` and `UnknownUnit`; so it is with all functions here.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let path = schema::path(dir);
+        Ok(Self { conn: schema::open_reader(&path)?, path })
+    }
+
+    /// Flow records that `selection` selects. Reads all records since `since_ms`, about a million in a second.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn flows(&self, selection: &FlowSelection) -> Result<Flows, StoreError> {
+        self.select(selection).map_err(|e| StoreError::sql(&self.path, &e))
+    }
+
+    fn select(&self, selection: &FlowSelection) -> rusqlite::Result<Flows> {
+        // One transaction, so that longest_flow_ms belongs to the rows.
+        let tx = self.conn.unchecked_transaction()?;
+        let (since_ms, first_since_ms, scan) = match selection.since_ms {
+            Some(since_ms) => {
+                let longest_ms = rows::Meta::load(&tx)?.longest_flow_ms;
+                (since_ms, since_ms.saturating_sub(longest_ms), "INDEXED BY flow_first")
+            }
+            None => (i64::MIN, i64::MIN, "NOT INDEXED"),
+        };
+        let sql = format!(
+            "SELECT {columns}, packets, bytes FROM flow {scan}
+             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = 0
+                AND src BETWEEN ?3 AND ?4 AND dst BETWEEN ?5 AND ?6
+                AND (?7 IS NULL OR proto = ?7)
+                AND (?8 IS NULL OR sport = ?8 OR dport = ?8)",
+            columns = flow_columns!()
+        );
+        let (src, dst) = (selection.src.unwrap_or(ALL), selection.dst.unwrap_or(ALL));
+        let unit = selection.unit.clone().map(AddressSet::new);
+        let mut found = Flows::default();
+        let mut largest = Largest::new(selection.top);
+        let mut statement = tx.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![
+            first_since_ms,
+            since_ms,
+            src.0.octets(),
+            src.1.octets(),
+            dst.0.octets(),
+            dst.1.octets(),
+            selection.proto,
+            selection.port,
+        ])?;
+        while let Some(row) = rows.next()? {
+            let key = rows::flow_key(row)?;
+            if unit.as_ref().is_some_and(|unit| !unit.contains(key.src) && !unit.contains(key.dst)) {
+                continue;
+            }
+            let (packets, bytes): (i64, i64) = (row.get(12)?, row.get(13)?);
+            found.matched += 1;
+            found.packets += packets as u64;
+            found.bytes += bytes as u64;
+            let record = rows::record(row)?;
+            let value = match selection.order {
+                FlowOrder::Bytes => bytes,
+                FlowOrder::Packets => packets,
+                FlowOrder::First => record.first_ms,
+                FlowOrder::Last => record.last_ms,
+            };
+            let flow = FlowRecord {
+                key,
+                first_ms: record.first_ms,
+                last_ms: record.last_ms,
+                packets: packets as u64,
+                bytes: bytes as u64,
+            };
+            largest.offer(value, record.row, flow);
+        }
+        found.flows = largest.into_sorted();
+        Ok(found)
+    }
+
+    /// What each unit ever configured has used in the hours that begin at or after `from_ms` (milliseconds UTC since
+    /// 1970), or since the store was created. Oldest unit first.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn unit_totals(&self, from_ms: Option<i64>) -> Result<Vec<(String, InOut)>, StoreError> {
+        let sql = "SELECT name, ifnull(sum(in_packets), 0), ifnull(sum(in_bytes), 0),
+                ifnull(sum(out_packets), 0), ifnull(sum(out_bytes), 0)
+            FROM unit LEFT JOIN unit_hour ON unit_hour.unit = unit.id AND hour_ms >= ?1
+            GROUP BY unit.id ORDER BY unit.id";
+        self.query(sql, from_ms.unwrap_or(i64::MIN), |row| {
+            let count = |column| row.get::<_, i64>(column).map(|count| count as u64);
+            let counts = InOut {
+                in_packets: count(1)?,
+                in_bytes: count(2)?,
+                out_packets: count(3)?,
+                out_bytes: count(4)?,
+            };
+            Ok((row.get(0)?, counts))
+        })
+    }
+
+    /// The newest `n` events, newest first.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn events(&self, n: u32) -> Result<Vec<EventRecord>, StoreError> {
+        let sql = "SELECT time_ms, kind, detail, missed FROM event ORDER BY id DESC LIMIT ?1";
+        self.query(sql, i64::from(n), |row| {
+            Ok(EventRecord {
+                time_ms: row.get(0)?,
+                kind: row.get(1)?,
+                detail: row.get(2)?,
+                missed: row.get::<_, i64>(3)? as u64,
+            })
+        })
+    }
+
+    fn query<T>(
+        &self,
+        sql: &str,
+        parameter: i64,
+        row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let run = || {
+            self.conn.prepare_cached(sql)?.query_map([parameter], row)?.collect::<rusqlite::Result<Vec<T>>>()
+        };
+        run().map_err(|e| StoreError::sql(&self.path, &e))
+    }
+}

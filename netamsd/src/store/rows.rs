@@ -1,0 +1,171 @@
+//! Between rows of the database and records in memory: each SQL statement of the writer's path, once.
+
+use std::net::Ipv6Addr;
+
+use rusqlite::{Connection, Row, params};
+
+use super::StoreUnit;
+use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
+use crate::flow::{FlowKey, UnitCharge};
+
+/// The columns that [`flow_key`] and [`record`] read, in their order.
+macro_rules! flow_columns {
+    () => {
+        "id, first_ms, last_ms, version, src, dst, proto, sport, dport, vlan, vlan_inner, fragment"
+    };
+}
+pub(super) use flow_columns;
+
+/// The one row of `meta`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) node_id: u32,
+    pub(super) total_flows: u64,
+    pub(super) longest_flow_ms: i64,
+}
+
+impl Meta {
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<Self> {
+        conn.query_row("SELECT node_id, total_flows, longest_flow_ms FROM meta", [], |row| {
+            Ok(Self {
+                node_id: row.get(0)?,
+                total_flows: row.get::<_, i64>(1)? as u64,
+                longest_flow_ms: row.get(2)?,
+            })
+        })
+    }
+
+    pub(super) fn save(&self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.prepare_cached("UPDATE meta SET total_flows = ?1, longest_flow_ms = ?2")?
+            .execute(params![self.total_flows as i64, self.longest_flow_ms])?;
+        Ok(())
+    }
+}
+
+/// Reads the key of a flow from [`flow_columns`].
+pub(super) fn flow_key(row: &Row<'_>) -> rusqlite::Result<FlowKey> {
+    Ok(FlowKey {
+        version: row.get(3)?,
+        src: Ipv6Addr::from(row.get::<_, [u8; 16]>(4)?),
+        dst: Ipv6Addr::from(row.get::<_, [u8; 16]>(5)?),
+        proto: row.get(6)?,
+        sport: row.get(7)?,
+        dport: row.get(8)?,
+        vlan: row.get(9)?,
+        vlan_inner: row.get(10)?,
+        fragment: row.get(11)?,
+    })
+}
+
+/// Reads a record from [`flow_columns`].
+pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    Ok(Record { row: row.get(0)?, first_ms: row.get(1)?, last_ms: row.get(2)? })
+}
+
+/// Makes or updates the rows of the configured units, and returns their ids in the same order.
+pub(super) fn save_units(conn: &Connection, units: &[StoreUnit]) -> rusqlite::Result<Vec<i64>> {
+    let sql = "INSERT INTO unit (name, kind) VALUES (?1, ?2)
+        ON CONFLICT (name) DO UPDATE SET kind = excluded.kind RETURNING id";
+    let mut statement = conn.prepare(sql)?;
+    units.iter().map(|unit| statement.query_row([&unit.name, &unit.kind], |row| row.get(0))).collect()
+}
+
+/// Hands `cache` the records that were alive at the last commit of any source: what was counted while no daemon ran
+/// may continue them.
+pub(super) fn load_alive(
+    conn: &Connection,
+    cache: &mut FlowCache,
+    timeouts: Timeouts,
+) -> rusqlite::Result<()> {
+    let sql = concat!(
+        "WITH newest (ms) AS (SELECT max(last_commit_ms) FROM ledger) SELECT ",
+        flow_columns!(),
+        " FROM newest CROSS JOIN flow INDEXED BY flow_first
+         WHERE first_ms >= newest.ms - ?1 AND last_ms >= newest.ms - ?2 AND layer = 0"
+    );
+    let mut statement = conn.prepare(sql)?;
+    let mut rows = statement.query([timeouts.active_ms, timeouts.idle_ms])?;
+    while let Some(row) = rows.next()? {
+        cache.adopt(flow_key(row)?, record(row)?);
+    }
+    Ok(())
+}
+
+/// Writes `changes`, numbering new records on from `meta.total_flows`. Returns how many are new.
+pub(super) fn write_flows(
+    conn: &Connection,
+    changes: &mut [Change],
+    meta: &mut Meta,
+) -> rusqlite::Result<u64> {
+    let before = meta.total_flows;
+    let mut update = conn.prepare_cached(
+        "UPDATE flow SET packets = packets + ?2, bytes = bytes + ?3, last_ms = ?4 WHERE id = ?1",
+    )?;
+    let mut insert = conn.prepare_cached(concat!(
+        "INSERT INTO flow (",
+        flow_columns!(),
+        ", packets, bytes, layer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0)"
+    ))?;
+    for Change { delta, record } in changes {
+        let (packets, bytes) = (delta.packets as i64, delta.bytes as i64);
+        // A record that retention, or somebody, has deleted meanwhile begins anew.
+        if record.row == 0 || update.execute(params![record.row, packets, bytes, record.last_ms])? == 0 {
+            meta.total_flows += 1;
+            *record = Record { row: meta.total_flows as i64, ..new_record(delta) };
+            let key = &delta.key;
+            insert.execute(params![
+                record.row,
+                record.first_ms,
+                record.last_ms,
+                key.version,
+                key.src.octets(),
+                key.dst.octets(),
+                key.proto,
+                key.sport,
+                key.dport,
+                key.vlan,
+                key.vlan_inner,
+                key.fragment,
+                packets,
+                bytes,
+            ])?;
+        }
+        meta.longest_flow_ms = meta.longest_flow_ms.max(record.last_ms.saturating_sub(record.first_ms));
+    }
+    Ok(meta.total_flows - before)
+}
+
+/// Adds `charge` to the hour of the unit with row id `unit`.
+pub(super) fn write_charge(conn: &Connection, unit: i64, charge: &UnitCharge) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO unit_hour (unit, hour_ms, in_packets, in_bytes, out_packets, out_bytes)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (unit, hour_ms) DO UPDATE SET
+            in_packets = in_packets + excluded.in_packets, in_bytes = in_bytes + excluded.in_bytes,
+            out_packets = out_packets + excluded.out_packets, out_bytes = out_bytes + excluded.out_bytes";
+    let counts = &charge.counts;
+    conn.prepare_cached(sql)?.execute(params![
+        unit,
+        charge.hour_ms,
+        counts.in_packets as i64,
+        counts.in_bytes as i64,
+        counts.out_packets as i64,
+        counts.out_bytes as i64,
+    ])?;
+    Ok(())
+}
+
+/// Reads the last committed epoch of each set of kernel tables.
+pub(super) fn load_epochs<C: FromIterator<(u64, u64)>>(conn: &Connection) -> rusqlite::Result<C> {
+    let mut statement = conn.prepare("SELECT table_id, epoch FROM epoch")?;
+    let rows =
+        statement.query_map([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))?;
+    rows.collect()
+}
+
+/// Notes that `epoch` of `table` is committed.
+pub(super) fn write_epoch(conn: &Connection, table: u64, epoch: u64) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO epoch (table_id, epoch) VALUES (?1, ?2)
+        ON CONFLICT (table_id) DO UPDATE SET epoch = excluded.epoch";
+    conn.prepare_cached(sql)?.execute([table as i64, epoch as i64])?;
+    Ok(())
+}

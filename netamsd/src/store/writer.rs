@@ -1,0 +1,204 @@
+//! The writer: commits batches and events, and answers from memory what it wrote.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::cache::{FlowCache, Timeouts};
+use super::retention::{self, SteadyClock};
+use super::rows::{self, Meta};
+use super::{Ledger, StoreConfig, StoreError, schema};
+use crate::flow::{Batch, UnitCharge};
+
+/// Older events are deleted.
+const EVENTS_KEPT: i64 = 10_000;
+const DAY_MS: i64 = 86_400_000;
+
+/// The one writer of a database. It may move between threads, but serves one at a time.
+pub struct Writer {
+    conn: Connection,
+    path: PathBuf,
+    keep_ms: Option<i64>,
+    /// Row ids of the configured units.
+    units: Vec<i64>,
+    // The rest mirrors the database, and changes only after a transaction has committed.
+    epochs: HashMap<u64, u64>,
+    cache: FlowCache,
+    ledger: Ledger,
+    meta: Meta,
+    clock: SteadyClock,
+    opened: Instant,
+}
+
+impl Writer {
+    /// Opens the database in the folder `dir`, which must exist; makes or migrates it when needed.
+    ///
+    /// # Errors
+    /// Any [`StoreError`]; `Newer` leaves the file as it is.
+    pub fn open(dir: &Path, config: StoreConfig) -> Result<Self, StoreError> {
+        let path = schema::path(dir);
+        let conn = schema::open_writer(&path)?;
+        Self::load(conn, path.clone(), &config).map_err(|e| StoreError::sql(&path, &e))
+    }
+
+    fn load(mut conn: Connection, path: PathBuf, config: &StoreConfig) -> rusqlite::Result<Self> {
+        let timeouts = Timeouts {
+            idle_ms: i64::from(config.idle_timeout_s) * 1000,
+            active_ms: i64::from(config.active_timeout_s) * 1000,
+        };
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let units = rows::save_units(&tx, &config.units)?;
+        let ledger = Ledger::load(&tx, &config.source)?;
+        let epochs = rows::load_epochs(&tx)?;
+        let meta = Meta::load(&tx)?;
+        let mut cache = FlowCache::new(timeouts);
+        rows::load_alive(&tx, &mut cache, timeouts)?;
+        tx.commit()?;
+        let keep_ms = (config.keep_flows_days > 0).then(|| i64::from(config.keep_flows_days) * DAY_MS);
+        Ok(Self {
+            conn,
+            path,
+            keep_ms,
+            units,
+            epochs,
+            cache,
+            ledger,
+            meta,
+            clock: SteadyClock::default(),
+            opened: Instant::now(),
+        })
+    }
+
+    /// The last epoch of `table` that is committed, if any.
+    pub fn committed_epoch(&self, table: u64) -> Option<u64> {
+        self.epochs.get(&table).copied()
+    }
+
+    /// Commits `batch` and its `charges` in one transaction, unless that epoch of that table, or a later one, is
+    /// committed already. `now_ms` is milliseconds UTC since 1970.
+    ///
+    /// # Errors
+    /// After any error nothing has changed, and the same batch may be committed again.
+    pub fn commit(&mut self, batch: &Batch, charges: &[UnitCharge], now_ms: i64) -> Result<(), StoreError> {
+        self.commit_at(batch, charges, now_ms, self.opened.elapsed())
+    }
+
+    /// [`Self::commit`] with the monotonic time as an argument.
+    pub(super) fn commit_at(
+        &mut self,
+        batch: &Batch,
+        charges: &[UnitCharge],
+        now_ms: i64,
+        uptime: Duration,
+    ) -> Result<(), StoreError> {
+        if self.committed_epoch(batch.table).is_some_and(|last| batch.epoch <= last) {
+            return Ok(());
+        }
+        let known = self.units.len();
+        if let Some(&UnitCharge { unit: index, .. }) = charges.iter().find(|c| c.unit as usize >= known) {
+            return Err(StoreError::UnknownUnit { index, known });
+        }
+        let steady = self.clock.observe(now_ms, uptime);
+        let cutoff_ms = self.keep_ms.filter(|_| steady).map(|keep_ms| now_ms.saturating_sub(keep_ms));
+        let (ledger, meta) = self
+            .write(batch, charges, now_ms, cutoff_ms)
+            .map_err(|error| StoreError::sql(&self.path, &error))?;
+        self.cache.confirm(now_ms);
+        self.epochs.insert(batch.table, batch.epoch);
+        self.ledger = ledger;
+        self.meta = meta;
+        Ok(())
+    }
+
+    /// The transaction of a commit. Returns what memory has to become.
+    fn write(
+        &mut self,
+        batch: &Batch,
+        charges: &[UnitCharge],
+        now_ms: i64,
+        cutoff_ms: Option<i64>,
+    ) -> rusqlite::Result<(Ledger, Meta)> {
+        let changes = self.cache.plan(&batch.flows);
+        let mut ledger = self.ledger.clone();
+        ledger.counters.add(&batch.counters);
+        ledger.commits += 1;
+        ledger.last_commit_ms = now_ms;
+        let mut meta = self.meta;
+
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let added = rows::write_flows(&tx, changes, &mut meta)?;
+        for charge in charges {
+            rows::write_charge(&tx, self.units[charge.unit as usize], charge)?;
+        }
+        ledger.save(&tx)?;
+        if meta != self.meta {
+            meta.save(&tx)?;
+        }
+        rows::write_epoch(&tx, batch.table, batch.epoch)?;
+        if let Some(cutoff_ms) = cutoff_ms {
+            retention::expire(&tx, cutoff_ms, added)?;
+        }
+        tx.commit()?;
+        Ok((ledger, meta))
+    }
+
+    /// Records an event at `time_ms` (milliseconds UTC since 1970), and adds the packets it may have cost to the
+    /// ledger. `kind` is a short name, `detail` one sentence.
+    ///
+    /// # Errors
+    /// After any error nothing has changed.
+    pub fn record(&mut self, kind: &str, detail: &str, missed: u64, time_ms: i64) -> Result<(), StoreError> {
+        let ledger = self
+            .write_event(kind, detail, missed, time_ms)
+            .map_err(|error| StoreError::sql(&self.path, &error))?;
+        self.ledger = ledger;
+        Ok(())
+    }
+
+    fn write_event(
+        &mut self,
+        kind: &str,
+        detail: &str,
+        missed: u64,
+        time_ms: i64,
+    ) -> rusqlite::Result<Ledger> {
+        let mut ledger = self.ledger.clone();
+        ledger.missed += missed;
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.prepare_cached("INSERT INTO event (time_ms, kind, detail, missed) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![time_ms, kind, detail, missed as i64])?;
+        tx.prepare_cached("DELETE FROM event WHERE id <= ?1")?
+            .execute([tx.last_insert_rowid() - EVENTS_KEPT])?;
+        ledger.save(&tx)?;
+        tx.commit()?;
+        Ok(ledger)
+    }
+
+    /// Flows that are neither idle nor cut by the active timeout at `now_ms`.
+    pub fn active_flows(&self, now_ms: i64) -> u64 {
+        self.cache.alive(now_ms)
+    }
+
+    /// Flow records since the store was created, expired ones included.
+    pub fn total_flows(&self) -> u64 {
+        self.meta.total_flows
+    }
+
+    /// What the source has counted since the store was created.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The id under which this store's node is shown; never 0.
+    pub fn node_id(&self) -> u32 {
+        self.meta.node_id
+    }
+
+    /// The connection, for tests that make it fail.
+    #[cfg(test)]
+    pub(super) fn connection(&self) -> &Connection {
+        &self.conn
+    }
+}

@@ -1,0 +1,90 @@
+-- The whole schema as all migrations leave it: read this one. Never executed by the daemon; a test holds it
+-- together with the numbered steps.
+--
+-- Times are milliseconds UTC since 1970. Counts are 64 bits wide: wire packets and layer-3 bytes.
+
+-- One row, made with the store.
+CREATE TABLE meta (
+    one             INTEGER PRIMARY KEY CHECK (one = 1),
+    node_id         INTEGER NOT NULL,   -- random 32 bits, never 0: the node id that `ngctl` shows
+    created_ms      INTEGER NOT NULL,
+    total_flows     INTEGER NOT NULL,   -- flow records ever made, expired ones included; also the newest flow.id
+    longest_flow_ms INTEGER NOT NULL    -- no flow row has last_ms - first_ms above this
+) STRICT;
+
+-- One record of a unidirectional flow, cut by the idle and active timeouts.
+CREATE TABLE flow (
+    id         INTEGER PRIMARY KEY,
+    version    INTEGER NOT NULL,        -- IP version on the wire, 4 or 6
+    src        BLOB    NOT NULL,        -- 16 bytes in network order, IPv4 v4-mapped: blobs compare like addresses
+    dst        BLOB    NOT NULL,
+    proto      INTEGER NOT NULL,        -- upper-layer protocol
+    sport      INTEGER NOT NULL,
+    dport      INTEGER NOT NULL,        -- ICMP: type * 256 + code
+    vlan       INTEGER NOT NULL,        -- 0: none
+    vlan_inner INTEGER NOT NULL,
+    fragment   INTEGER NOT NULL,        -- 1: later fragments, ports unknown
+    layer      INTEGER NOT NULL,        -- 0: outermost packet; layers are never added together
+    first_ms   INTEGER NOT NULL,
+    last_ms    INTEGER NOT NULL,
+    packets    INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL
+) STRICT;
+
+-- Rows come in time order, so this index grows at its end only. It also answers `last_ms >= t`: such a row has
+-- first_ms >= t - meta.longest_flow_ms.
+CREATE INDEX flow_first ON flow (first_ms);
+
+-- A unit is its name: it keeps its counts when its addresses or kind change, or when it is away from the
+-- configuration for a while.
+CREATE TABLE unit (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL                  -- host, cluster, net or group
+) STRICT;
+
+-- What a unit used in the hour that begins at hour_ms. Kept for ever.
+CREATE TABLE unit_hour (
+    unit        INTEGER NOT NULL REFERENCES unit (id),
+    hour_ms     INTEGER NOT NULL,
+    in_packets  INTEGER NOT NULL,
+    in_bytes    INTEGER NOT NULL,
+    out_packets INTEGER NOT NULL,
+    out_bytes   INTEGER NOT NULL,
+    PRIMARY KEY (unit, hour_ms)
+) STRICT, WITHOUT ROWID;
+
+-- Every term of the accounting identity, one row a data source.
+CREATE TABLE ledger (
+    source              TEXT PRIMARY KEY,
+    packets_in          INTEGER NOT NULL DEFAULT 0,
+    packets_out         INTEGER NOT NULL DEFAULT 0,
+    already_counted     INTEGER NOT NULL DEFAULT 0,
+    flow_packets        INTEGER NOT NULL DEFAULT 0,
+    flow_bytes          INTEGER NOT NULL DEFAULT 0,
+    overflow_packets    INTEGER NOT NULL DEFAULT 0,
+    overflow_bytes      INTEGER NOT NULL DEFAULT 0,
+    non_ip              INTEGER NOT NULL DEFAULT 0,
+    malformed           INTEGER NOT NULL DEFAULT 0,
+    fragments           INTEGER NOT NULL DEFAULT 0,
+    spilled             INTEGER NOT NULL DEFAULT 0,
+    gso_headers_unknown INTEGER NOT NULL DEFAULT 0,
+    missed              INTEGER NOT NULL DEFAULT 0, -- never seen by a hook; upper bound, the sum over all events ever
+    commits             INTEGER NOT NULL DEFAULT 0,
+    last_commit_ms      INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- Last committed epoch of each set of kernel tables. Both numbers are unsigned 64-bit, stored by their bits.
+CREATE TABLE epoch (
+    table_id INTEGER PRIMARY KEY,
+    epoch    INTEGER NOT NULL
+) STRICT;
+
+-- What the administrator should know of; the newest 10,000.
+CREATE TABLE event (
+    id      INTEGER PRIMARY KEY,
+    time_ms INTEGER NOT NULL,
+    kind    TEXT    NOT NULL,
+    detail  TEXT    NOT NULL,
+    missed  INTEGER NOT NULL            -- packets, upper bound
+) STRICT;
