@@ -51,7 +51,7 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "units [--json|--csv] [--exact]",
         summary: "show what each unit used today, this month and in total",
-        help: "In is traffic to the unit, out is traffic from it. Traffic between two members of a unit is both.\n\n\
+        help: "In is traffic to the unit, out is traffic from it.\n\n\
                Examples:\n  ngctl units\n  ngctl units --csv > units.csv",
         args: ask::UnitsArgs::augment_args,
         run: |matches, session| ask::units(args(matches)?, session),
@@ -102,7 +102,8 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "events [--top N] [--json|--csv]",
         summary: "show recorded gaps and other events, the newest first",
-        help: "Missed is an upper bound of the packets that no hook saw meanwhile.\n\n\
+        help: "Missed is an upper bound of the packets that no hook saw meanwhile. A narrow terminal cuts details short;\n\
+               --csv shows them whole.\n\n\
                Examples:\n  ngctl events --top 5",
         args: ask::EventsArgs::augment_args,
         run: |matches, session| ask::events(args(matches)?, session),
@@ -133,12 +134,12 @@ impl Command {
     }
 
     fn to_clap(&self) -> clap::Command {
-        let command = clap::Command::new(self.name)
+        // The doc comments of the option structs would otherwise become the summary.
+        (self.args)(clap::Command::new(self.name))
             .aliases(self.aliases)
             .about(self.summary)
             .override_usage(format!("ngctl {}", self.syntax))
-            .after_help(self.help);
-        (self.args)(command)
+            .after_help(self.help)
     }
 }
 
@@ -271,7 +272,7 @@ pub fn overview() -> String {
     }
     text.push_str(
         "\nAny prefix of a command that fits no other will do: `ngctl fl`. `ngctl help COMMAND` shows its options.\n\n\
-         Environment:\n  NETAMS_SOCKET  the daemon's socket, unless --socket names it\n  \
+         Environment:\n  NETAMS_SOCKET  the daemon's socket, unless --socket names it; default /run/netams/control.sock\n  \
          COLUMNS        width of tables; else that of the terminal, and all columns when output is not a terminal\n  \
          NO_COLOR       no colours, on terminals too\n\nExit codes:\n",
     );

@@ -33,12 +33,16 @@ pub fn interactive(session: &mut Session<'_>) -> Result<(), Failure> {
     if !stdin.is_terminal() {
         return run_lines(stdin.lock(), "stdin", session);
     }
+    prompt(&mut stdin.lock(), session)
+}
+
+fn prompt(lines: &mut impl BufRead, session: &mut Session<'_>) -> Result<(), Failure> {
     let mut line = String::new();
     while !session.quit {
         write!(session.out, "+ ")?;
         session.out.flush()?;
         line.clear();
-        if stdin.lock().read_line(&mut line).map_err(|source| input("stdin", source))? == 0 {
+        if lines.read_line(&mut line).map_err(|source| input("stdin", source))? == 0 {
             writeln!(session.out)?;
             break;
         }
@@ -48,7 +52,6 @@ pub fn interactive(session: &mut Session<'_>) -> Result<(), Failure> {
             }
             session.complain(&failure)?;
         }
-        session.out.flush()?;
     }
     Ok(())
 }
@@ -83,5 +86,48 @@ fn run_line(line: &str, session: &mut Session<'_>) -> Result<(), Failure> {
     match command::parse(command::line(), &words, session)? {
         Some(matches) => command::run(&matches, session),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a person sees who types `typed`, as stdout and stderr.
+    fn typed(typed: &str) -> (String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut session = Session {
+            socket: "/nonexistent/sock".into(),
+            out: &mut out,
+            err: &mut err,
+            width: Some(80),
+            colour: false,
+            quit: false,
+        };
+        prompt(&mut typed.as_bytes(), &mut session).unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn a_person_is_prompted_until_quit_whatever_fails() {
+        let (out, err) = typed("bogus\n\nunits\n# nothing\nexit\nlist\n");
+        assert_eq!(out, "+ + + + + ");
+        let errors: Vec<&str> = err.lines().collect();
+        assert_eq!(errors.len(), 2, "{err}");
+        assert_eq!(errors[0], "ngctl: no command `bogus`; see `ngctl help`");
+        assert!(errors[1].starts_with("ngctl: cannot reach netamsd at /nonexistent/sock"), "{err}");
+    }
+
+    #[test]
+    fn the_end_of_input_ends_the_line() {
+        assert_eq!(typed(""), ("+ \n".into(), String::new()));
+    }
+
+    #[test]
+    fn options_of_the_program_are_none_of_a_line() {
+        for line in ["--socket /tmp/x list\n", "-f x\n"] {
+            let (_, err) = typed(line);
+            assert!(err.contains("unexpected argument"), "{err}");
+        }
     }
 }

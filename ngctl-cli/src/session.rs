@@ -60,7 +60,8 @@ impl Session<'_> {
     /// # Errors
     /// Those of stderr.
     pub fn complain(&mut self, failure: &Failure) -> io::Result<()> {
-        self.out.flush()?;
+        // Keeps the order on a terminal. A failure here is the one to be told, or a smaller one.
+        let _ = self.out.flush();
         writeln!(self.err, "ngctl: {}", clean(&failure.to_string()))
     }
 }

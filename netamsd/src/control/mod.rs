@@ -18,7 +18,7 @@ mod error;
 mod peer;
 mod socket;
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Server {
                             let (zone, handler) = (self.timezone.clone(), handler.clone());
                             connections.spawn(connection::serve(stream, access, zone, handler, stopping.clone()));
                         }
-                        Err(error) => refuse(&stream, error),
+                        Err(error) => refuse(stream, error),
                     },
                     Err(error) => {
                         tracing::warn!(%error, "control socket: cannot accept a connection");
@@ -162,9 +162,10 @@ fn limit(max_connections: u32, access: Access) -> u32 {
     }
 }
 
-/// Tells a peer why it is not served. Never waits: the send buffer of a new connection is empty.
-fn refuse(stream: &UnixStream, error: Error) {
-    let sent = frame::encode(&Greeting::Refused(error)).and_then(|bytes| stream.try_write(&bytes));
+/// Tells a peer why it is not served. Never waits: the socket is non-blocking, and its send buffer is empty.
+fn refuse(stream: UnixStream, error: Error) {
+    let sent =
+        frame::encode(&Greeting::Refused(error)).and_then(|bytes| stream.into_std()?.write_all(&bytes));
     if let Err(error) = sent {
         tracing::debug!(%error, "control socket: refused peer did not wait for the reason");
     }

@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn access_by_user_group_and_setting() {
         let rules = |others_may_read| Rules { own_uid: 900, group: Some(50), others_may_read };
-        let cases: &[(&str, u32, u32, &[u32], bool, Option<Access>)] = &[
-            ("root", 0, 0, &[], false, Some(Access::Full)),
+        let cases = [
+            ("root", 0, 0, &[][..], false, Some(Access::Full)),
             ("the daemon's user", 900, 900, &[], false, Some(Access::Full)),
             ("member by primary group", 1000, 50, &[], false, Some(Access::Full)),
             ("member by supplementary group", 1000, 1000, &[4, 50], false, Some(Access::Full)),
@@ -125,8 +125,8 @@ mod tests {
             ("stranger where others read", 1000, 1000, &[4], true, Some(Access::Read)),
         ];
         for (who, uid, gid, groups, others_may_read, expected) in cases {
-            let peer = Peer { uid: *uid, gid: *gid, groups: groups.to_vec() };
-            assert_eq!(rules(*others_may_read).access(&peer), *expected, "{who}");
+            let peer = Peer { uid, gid, groups: groups.to_vec() };
+            assert_eq!(rules(others_may_read).access(&peer), expected, "{who}");
         }
     }
 

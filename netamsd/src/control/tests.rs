@@ -1,6 +1,6 @@
 //! The server over a real socket: manners towards good, bad and too many clients.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Client;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use std::io::{self, Write};
 
 use chrono_tz::Tz;
 use netams_proto::{InOut, UnitTotals};
+use unicode_width::UnicodeWidthStr;
 
 /// How tables are to be printed.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,23 @@ impl Look {
     /// A byte count.
     fn bytes(&self, bytes: u64) -> String {
         if self.exact { bytes.to_string() } else { text::human_bytes(bytes) }
+    }
+
+    /// What stands below a table: as many notes on a line as fit.
+    fn notes(&self, to: &mut dyn Write, notes: &[String]) -> io::Result<()> {
+        let mut line = String::new();
+        for note in notes {
+            if !line.is_empty() {
+                if self.width.is_some_and(|width| line.width() + "; ".len() + note.width() > width) {
+                    writeln!(to, "{line}")?;
+                    line.clear();
+                } else {
+                    line.push_str("; ");
+                }
+            }
+            line.push_str(note);
+        }
+        writeln!(to, "{line}")
     }
 }
 

@@ -5,8 +5,8 @@
 
 use std::io::{self, Write};
 
-use prettytable::Cell;
 use prettytable::format::{Alignment, FormatBuilder};
+use prettytable::{Cell, Row};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::Look;
@@ -22,7 +22,7 @@ const LEAST: usize = 8;
 pub struct Column {
     title: &'static str,
     right: bool,
-    /// 0: always shown. Otherwise the column with the highest rank is left out first.
+    /// 0: always shown. Otherwise the columns with the highest rank are left out first, all of them together.
     rank: u8,
     elastic: bool,
 }
@@ -38,7 +38,7 @@ impl Column {
         Self { title, right: true, rank: 0, elastic: false }
     }
 
-    /// May be left out; of several such columns the highest rank goes first.
+    /// May be left out; the columns of the highest rank go first, together.
     pub const fn optional(mut self, rank: u8) -> Self {
         self.rank = rank;
         self
@@ -79,11 +79,13 @@ impl Table {
         let shown = self.fit(look.width);
         let mut table = prettytable::Table::new();
         table.set_format(FormatBuilder::new().column_separator(' ').padding(0, 1).build());
-        table.add_row(
-            shown.iter().map(|&(at, width)| self.columns[at].cell(self.columns[at].title, width)).collect(),
-        );
+        let mut add = |text: &dyn Fn(usize) -> String| {
+            let cells = shown.iter().map(|&(at, width)| self.columns[at].cell(&text(at), width));
+            table.add_row(Row::new(cells.collect()));
+        };
+        add(&|at| self.columns[at].title.into());
         for row in &self.rows {
-            table.add_row(shown.iter().map(|&(at, width)| self.columns[at].cell(&row[at], width)).collect());
+            add(&|at| row[at].clone());
         }
         for (at, line) in table.to_string().lines().enumerate() {
             let line = line.trim_end();
@@ -102,11 +104,10 @@ impl Table {
             (0..self.columns.len()).map(|at| (at, self.natural_width(at))).collect();
         let Some(limit) = limit else { return shown };
         while total(&shown) > limit {
-            let least = (0..shown.len()).max_by_key(|&i| self.columns[shown[i].0].rank);
-            match least {
-                Some(i) if self.columns[shown[i].0].rank > 0 => shown.remove(i),
+            match shown.iter().map(|(at, _)| self.columns[*at].rank).max() {
+                Some(least) if least > 0 => shown.retain(|(at, _)| self.columns[*at].rank < least),
                 _ => break,
-            };
+            }
         }
         while total(&shown) > limit {
             let wide = shown

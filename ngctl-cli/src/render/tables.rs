@@ -64,7 +64,7 @@ pub fn show_node(to: &mut dyn Write, node: &Node, look: &Look) -> io::Result<()>
     }
     table.print(to, look)?;
     let (version, started) = (clean(&node.version), show(node.started_ms, look.zone));
-    writeln!(to, "netamsd {version}, running since {started}; times in {}", look.zone)
+    look.notes(to, &[format!("netamsd {version}"), format!("running since {started}"), times(look)])
 }
 
 /// Flow records and the sums of all that matched.
@@ -100,13 +100,18 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
         table.row(cells.into_iter().chain(vlans.then(|| vlan_cell(flow))));
     }
     table.print(to, look)?;
-    let (matched, listed) = (answer.matched, answer.flows.len());
-    let (packets, bytes) = (answer.packets, look.bytes(answer.bytes));
-    writeln!(
-        to,
-        "{listed} of {matched} flows; all {matched}: packets {packets}, bytes {bytes}; times in {}",
-        look.zone
-    )
+    let shown = format!("{} of {} flows shown", answer.flows.len(), answer.matched);
+    let sums = format!(
+        "sums of all {}: packets {}, bytes {}",
+        answer.matched,
+        answer.packets,
+        look.bytes(answer.bytes)
+    );
+    look.notes(to, &[shown, sums, times(look)])
+}
+
+fn times(look: &Look) -> String {
+    format!("times in {}", look.zone)
 }
 
 /// ICMP and ICMPv6 carry type * 256 + code in place of a port.
@@ -167,7 +172,7 @@ pub fn units(to: &mut dyn Write, answer: &Units, look: &Look) -> io::Result<()> 
         }
     }
     table.print(to, look)?;
-    writeln!(to, "in: to the unit, out: from it; days and months in {}", look.zone)
+    look.notes(to, &["in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])
 }
 
 /// The accounting identity, term by term.
@@ -199,16 +204,19 @@ pub fn ledger(to: &mut dyn Write, l: &Ledger, look: &Look) -> io::Result<()> {
     term("+ non_ip", l.non_ip.to_string(), None, "neither IPv4 nor IPv6");
     term("+ malformed", l.malformed.to_string(), None, "without a valid IP header");
     term("+ lost", l.lost.to_string(), None, "in none of these; not zero is a bug");
-    term("missed", l.missed.to_string(), None, "passed while no hook was attached, at most");
-    term("fragments", l.fragments.to_string(), None, "later fragments, accounted without ports");
+    term("missed", l.missed.to_string(), None, "passed while no hook was there, at most");
+    term("fragments", l.fragments.to_string(), None, "later fragments, accounted by address");
     term("spilled", l.spilled.to_string(), None, "in the second-level flow table");
     term("gso_headers_unknown", l.gso_headers_unknown.to_string(), None, "bytes may lack inner headers");
     table.print(to, look)?;
     let last = match l.last_commit_ms {
-        0 => "none yet".into(),
-        ms => format!("the last at {} {}", show(ms, look.zone), look.zone),
+        0 => "no commit yet".into(),
+        ms => format!("last commit {} {}", show(ms, look.zone), look.zone),
     };
-    writeln!(to, "source {}; batches committed: {}, {last}", clean(&l.source), l.commits)
+    look.notes(
+        to,
+        &[format!("source {}", clean(&l.source)), format!("{} batches committed", l.commits), last],
+    )
 }
 
 /// Events, newest first.
@@ -219,7 +227,7 @@ pub fn events(to: &mut dyn Write, answer: &[Event], look: &Look) -> io::Result<(
     let mut table = Table::new(&[
         Column::text("time"),
         Column::text("kind"),
-        Column::number("missed").optional(1),
+        Column::number("missed"),
         Column::text("detail").elastic(),
     ]);
     for event in answer {
@@ -227,5 +235,5 @@ pub fn events(to: &mut dyn Write, answer: &[Event], look: &Look) -> io::Result<(
         table.row([time, event.kind.clone(), event.missed.to_string(), event.detail.clone()]);
     }
     table.print(to, look)?;
-    writeln!(to, "events: {}; times in {}", answer.len(), look.zone)
+    look.notes(to, &[format!("{} events", answer.len()), times(look)])
 }
