@@ -1,0 +1,314 @@
+//! What each command does: its options, its question, and which printer shows the answer.
+
+use std::net::IpAddr;
+
+use chrono::Utc;
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use netams_proto::{FlowQuery, FlowSort};
+
+use crate::command;
+use crate::failure::Failure;
+use crate::render::{csv, json, tables, text::parse_protocol};
+use crate::session::Session;
+use crate::time::Since;
+
+/// Shape of an answer that has rows.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub struct Format {
+    /// Print the answer as JSON, numbers exact, times in milliseconds UTC
+    #[arg(long)]
+    json: bool,
+    /// Print comma-separated values with a header, numbers exact
+    #[arg(long)]
+    csv: bool,
+}
+
+/// Shape of an answer that has no rows.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Json {
+    /// Print the answer as JSON, numbers exact, times in milliseconds UTC
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `flows`.
+#[derive(Debug, Args)]
+pub struct FlowsArgs {
+    /// Show at most N flows; the sums below the table are those of all that matched
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+    /// Either side belongs to this unit
+    #[arg(long)]
+    unit: Option<String>,
+    /// The source is this address or in this prefix
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    src: Option<IpNet>,
+    /// The destination is this address or in this prefix
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    dst: Option<IpNet>,
+    /// Protocol: tcp, udp, icmp, ... or a number
+    #[arg(long, value_parser = parse_protocol)]
+    proto: Option<u8>,
+    /// Either port
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// Flows with packets at or after this time: 90s, 10m, 2h, 3d, today, yesterday, 2026-11-30, "2026-11-30 14:00"
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Order, largest or newest first
+    #[arg(long, value_enum, default_value_t = Sort::Bytes)]
+    sort: Sort,
+    #[command(flatten)]
+    format: Format,
+    /// Do not round bytes in the table
+    #[arg(long)]
+    exact: bool,
+}
+
+/// Order of flows.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Sort {
+    Bytes,
+    Packets,
+    First,
+    Last,
+}
+
+/// An address is the prefix that holds it alone. A v4-mapped address is the IPv4 host it stands for.
+fn prefix(text: &str) -> Result<IpNet, String> {
+    let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
+    address.or_else(|_| text.parse()).map_err(|_| "write an address or a prefix such as 10.0.0.0/8".into())
+}
+
+/// `flows`.
+pub fn flows(args: FlowsArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let since = args.since.map(|since| since.resolve(Utc::now(), client.zone())).transpose();
+    let query = FlowQuery {
+        unit: args.unit,
+        src: args.src,
+        dst: args.dst,
+        proto: args.proto,
+        port: args.port,
+        since_ms: since.map_err(|error| Failure::Usage(format!("--since: {error}")))?,
+        sort: match args.sort {
+            Sort::Bytes => FlowSort::Bytes,
+            Sort::Packets => FlowSort::Packets,
+            Sort::First => FlowSort::First,
+            Sort::Last => FlowSort::Last,
+        },
+        top: args.top,
+    };
+    let answer = client.flows(query)?;
+    session.warn_stale(answer.stale.as_deref())?;
+    let look = session.look(&client, args.exact);
+    match args.format {
+        Format { json: true, .. } => json(session.out, &answer)?,
+        Format { csv: true, .. } => csv::flows(session.out, &answer)?,
+        Format { .. } => tables::flows(session.out, &answer, &look)?,
+    }
+    Ok(())
+}
+
+/// Options of `units`.
+#[derive(Debug, Args)]
+pub struct UnitsArgs {
+    #[command(flatten)]
+    format: Format,
+    /// Do not round bytes in the table
+    #[arg(long)]
+    exact: bool,
+}
+
+/// `units`.
+pub fn units(args: UnitsArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let answer = client.units()?;
+    session.warn_stale(answer.stale.as_deref())?;
+    let look = session.look(&client, args.exact);
+    match args.format {
+        Format { json: true, .. } => json(session.out, &answer)?,
+        Format { csv: true, .. } => csv::units(session.out, &answer)?,
+        Format { .. } => tables::units(session.out, &answer, &look)?,
+    }
+    Ok(())
+}
+
+/// Options of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Show at most the N newest
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// `events`.
+pub fn events(args: EventsArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let answer = client.events(args.top)?;
+    let look = session.look(&client, false);
+    match args.format {
+        Format { json: true, .. } => json(session.out, &answer)?,
+        Format { csv: true, .. } => csv::events(session.out, &answer)?,
+        Format { .. } => tables::events(session.out, &answer, &look)?,
+    }
+    Ok(())
+}
+
+/// Options of `ledger`.
+#[derive(Debug, Args)]
+pub struct LedgerArgs {
+    #[command(flatten)]
+    format: Json,
+    /// Do not round bytes in the table
+    #[arg(long)]
+    exact: bool,
+}
+
+/// `ledger`.
+pub fn ledger(args: LedgerArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let answer = client.ledger()?;
+    session.warn_stale(answer.store_error.as_deref())?;
+    let look = session.look(&client, args.exact);
+    if args.format.json {
+        json(session.out, &answer)?;
+    } else {
+        tables::ledger(session.out, &answer, &look)?;
+    }
+    Ok(())
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    format: Json,
+}
+
+/// `list`.
+pub fn list(args: ListArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let node = session.connect()?.node()?;
+    if args.format.json {
+        json(session.out, &[node])?
+    } else {
+        tables::list(session.out, &node)?
+    }
+    Ok(())
+}
+
+/// The nodes there are, by path.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum NodePath {
+    #[value(name = "netams:")]
+    Netams,
+}
+
+/// Options of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The node's path
+    #[arg(value_name = "NODE", value_enum)]
+    _node: NodePath,
+    #[command(flatten)]
+    format: Json,
+}
+
+/// `show`.
+pub fn show(args: ShowArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let node = client.node()?;
+    let look = session.look(&client, false);
+    if args.format.json {
+        json(session.out, &node)?;
+    } else {
+        tables::show_node(session.out, &node, &look)?;
+    }
+    Ok(())
+}
+
+/// Options of `msg`.
+#[derive(Debug, Args)]
+pub struct MsgArgs {
+    /// The node's path
+    #[arg(value_name = "NODE", value_enum)]
+    _node: NodePath,
+    /// The control message
+    #[arg(value_enum)]
+    message: Message,
+    #[command(flatten)]
+    options: LedgerArgs,
+}
+
+/// A control message that the node understands.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Message {
+    Info,
+    Ledger,
+}
+
+/// `msg`.
+pub fn msg(args: MsgArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    match args.message {
+        Message::Ledger => ledger(args.options, session),
+        Message::Info => {
+            let info = session.connect()?.info()?;
+            if args.options.format.json {
+                json(session.out, &info)?
+            } else {
+                tables::info(session.out, &info)?
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Options of `help`.
+#[derive(Debug, Args)]
+pub struct HelpArgs {
+    /// A command, or a prefix of one
+    command: Option<String>,
+}
+
+/// `help`.
+pub fn help(args: HelpArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let text = match args.command {
+        Some(word) => command::help(&word)?,
+        None => command::overview(),
+    };
+    Ok(session.out.write_all(text.as_bytes())?)
+}
+
+/// `quit` has no options.
+#[derive(Debug, Args)]
+pub struct NoArgs {}
+
+/// `quit`.
+pub fn quit(_: NoArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    session.quit = true;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_prefix_of_one() {
+        for (text, expected) in [
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("2001:db8::1", "2001:db8::1/128"),
+            ("::ffff:10.0.0.1", "10.0.0.1/32"),
+        ] {
+            assert_eq!(prefix(text).unwrap().to_string(), expected);
+        }
+        for text in ["", "10.0.0", "10.0.0.0/33", "host"] {
+            assert!(prefix(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The table of commands, and how a line becomes a call of one of them.
+//!
+//! The table is the only list of commands: parsing, prefixes, help and the overview are made from it.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Args, FromArgMatches};
+
+use crate::ask;
+use crate::failure::{EXIT_CODES, Failure};
+use crate::session::Session;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// One command.
+pub struct Command {
+    /// What is typed; any prefix that fits no other command will do.
+    pub name: &'static str,
+    /// Other names.
+    pub aliases: &'static [&'static str],
+    /// The whole line, options in brackets.
+    pub syntax: &'static str,
+    /// One line for the overview.
+    pub summary: &'static str,
+    /// What the summary and the options do not say, with examples.
+    pub help: &'static str,
+    args: fn(clap::Command) -> clap::Command,
+    run: fn(&ArgMatches, &mut Session<'_>) -> Result<()>,
+}
+
+/// Every command, in the order of the overview.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "flows",
+        aliases: &[],
+        syntax: "flows [--top N] [--unit UNIT] [--src PREFIX] [--dst PREFIX] [--proto PROTO] [--port N] [--since TIME] \
+                 [--sort bytes|packets|first|last] [--json|--csv] [--exact]",
+        summary: "show flow records, the biggest first",
+        help: "Flows are unidirectional. Packets are packets on the wire, bytes are layer-3 bytes.\n\
+               Times are read and shown in the daemon's zone. An hour that a clock change repeats means its first\n\
+               occurrence.\n\n\
+               Examples:\n  ngctl flows --top 10\n  ngctl flows --unit server --since today --sort packets\n  \
+               ngctl flows --proto udp --port 53 --since \"2026-11-30 14:00\" --csv",
+        args: ask::FlowsArgs::augment_args,
+        run: |matches, session| ask::flows(args(matches)?, session),
+    },
+    Command {
+        name: "units",
+        aliases: &[],
+        syntax: "units [--json|--csv] [--exact]",
+        summary: "show what each unit used today, this month and in total",
+        help: "In is traffic to the unit, out is traffic from it.\n\n\
+               Examples:\n  ngctl units\n  ngctl units --csv > units.csv",
+        args: ask::UnitsArgs::augment_args,
+        run: |matches, session| ask::units(args(matches)?, session),
+    },
+    Command {
+        name: "list",
+        aliases: &["ls"],
+        syntax: "list [--json]",
+        summary: "show the node that the daemon is",
+        help: "Examples:\n  ngctl list",
+        args: ask::ListArgs::augment_args,
+        run: |matches, session| ask::list(args(matches)?, session),
+    },
+    Command {
+        name: "show",
+        aliases: &["inquire"],
+        syntax: "show netams: [--json]",
+        summary: "show the hooks through which the daemon sees packets",
+        help: "Position 1 sees packets before every other program on the interface.\n\n\
+               Examples:\n  ngctl show netams:",
+        args: ask::ShowArgs::augment_args,
+        run: |matches, session| ask::show(args(matches)?, session),
+    },
+    Command {
+        name: "msg",
+        aliases: &["cmd"],
+        syntax: "msg netams: info|ledger [--json] [--exact]",
+        summary: "send a control message to the node and show its answer",
+        help: "info    the historical counters on two lines\n  \
+               mode: 0 off, 1 tee, 2 divert; default_policy: 1 drop, 2 pass; debug: 0 info, 1 debug, 2 trace\n\
+               ledger  the same as the command `ledger`\n\n\
+               Examples:\n  ngctl msg netams: info\n  ngctl msg netams: ledger --json",
+        args: ask::MsgArgs::augment_args,
+        run: |matches, session| ask::msg(args(matches)?, session),
+    },
+    Command {
+        name: "ledger",
+        aliases: &[],
+        syntax: "ledger [--json] [--exact]",
+        summary: "show where every packet seen has gone",
+        help: "The sums are cumulative since the daemon's store was created.\n\n\
+               Examples:\n  ngctl ledger\n  ngctl ledger --json | jq .lost",
+        args: ask::LedgerArgs::augment_args,
+        run: |matches, session| ask::ledger(args(matches)?, session),
+    },
+    Command {
+        name: "events",
+        aliases: &[],
+        syntax: "events [--top N] [--json|--csv]",
+        summary: "show recorded gaps and other events, the newest first",
+        help: "Missed is an upper bound of the packets that no hook saw meanwhile. A narrow terminal cuts details short;\n\
+               --csv shows them whole.\n\n\
+               Examples:\n  ngctl events --top 5",
+        args: ask::EventsArgs::augment_args,
+        run: |matches, session| ask::events(args(matches)?, session),
+    },
+    Command {
+        name: "help",
+        aliases: &["?"],
+        syntax: "help [COMMAND]",
+        summary: "show all commands, or one",
+        help: "Examples:\n  ngctl help\n  ngctl help flows",
+        args: ask::HelpArgs::augment_args,
+        run: |matches, session| ask::help(args(matches)?, session),
+    },
+    Command {
+        name: "quit",
+        aliases: &["exit"],
+        syntax: "quit",
+        summary: "end the interactive mode",
+        help: "So does the end of input.",
+        args: ask::NoArgs::augment_args,
+        run: |matches, session| ask::quit(args(matches)?, session),
+    },
+];
+
+impl Command {
+    fn answers_to(&self, word: &str, fits: fn(&str, &str) -> bool) -> bool {
+        std::iter::once(&self.name).chain(self.aliases).any(|name| fits(name, word))
+    }
+
+    fn to_clap(&self) -> clap::Command {
+        // The doc comments of the option structs would otherwise become the summary.
+        (self.args)(clap::Command::new(self.name))
+            .aliases(self.aliases)
+            .about(self.summary)
+            .override_usage(format!("ngctl {}", self.syntax))
+            .after_help(self.help)
+    }
+}
+
+/// The options of one command from what was parsed.
+///
+/// # Errors
+/// A usage failure.
+pub fn args<A: FromArgMatches>(matches: &ArgMatches) -> Result<A> {
+    A::from_arg_matches(matches).map_err(|error| usage(&error, None))
+}
+
+/// The command that `word` names: its name, an alias, or a prefix of only one command.
+///
+/// # Errors
+/// A usage failure that names the candidates.
+pub fn find(word: &str) -> Result<&'static Command> {
+    if let Some(exact) = COMMANDS.iter().find(|command| command.answers_to(word, |name, word| name == word)) {
+        return Ok(exact);
+    }
+    let fit: Vec<_> =
+        COMMANDS.iter().filter(|c| c.answers_to(word, |name, word| name.starts_with(word))).collect();
+    let names = fit.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
+    match fit[..] {
+        [only] => Ok(only),
+        [] => Err(Failure::Usage(format!("no command `{word}`; see `ngctl help`"))),
+        _ => Err(Failure::Usage(format!("`{word}` is ambiguous: write more of one of {names}"))),
+    }
+}
+
+/// What stands on the command line beside the command.
+#[derive(Debug, Args)]
+pub struct ProgramArgs {
+    /// The daemon's socket [default: $NETAMS_SOCKET, else /run/netams/control.sock]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Carry out the commands in FILE; - is stdin
+    #[arg(short, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// The grammar of the command line.
+pub fn program() -> clap::Command {
+    ProgramArgs::augment_args(commands())
+}
+
+/// The grammar of a line in a file or the interactive mode.
+pub fn line() -> clap::Command {
+    commands().subcommand_required(true)
+}
+
+fn commands() -> clap::Command {
+    clap::Command::new("ngctl")
+        .version(env!("CARGO_PKG_VERSION"))
+        .override_help(overview())
+        .disable_help_subcommand(true)
+        .infer_subcommands(true)
+        .subcommands(COMMANDS.iter().map(Command::to_clap))
+}
+
+/// Parses `words`, which start with the name of the program. `None` when they asked for help or the version, which is
+/// then printed.
+///
+/// # Errors
+/// A usage failure, or that of printing.
+pub fn parse(
+    grammar: clap::Command,
+    words: &[String],
+    session: &mut Session<'_>,
+) -> Result<Option<ArgMatches>> {
+    match grammar.try_get_matches_from(words) {
+        Ok(matches) => Ok(Some(matches)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            write!(session.out, "{}", error.render())?;
+            Ok(None)
+        }
+        Err(error) => {
+            Err(usage(&error, words.get(1..).and_then(|words| words.iter().find_map(|w| find(w).ok()))))
+        }
+    }
+}
+
+/// Runs the command in `matches`.
+///
+/// # Errors
+/// Those of the command.
+pub fn run(matches: &ArgMatches, session: &mut Session<'_>) -> Result<()> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    (find(name)?.run)(matches, session)
+}
+
+/// A parser's message of several lines as one sentence.
+fn usage(error: &clap::Error, command: Option<&Command>) -> Failure {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Err(failure) = find(word)
+    {
+        return failure;
+    }
+    let text = error.render().to_string();
+    let first: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let first = first.join(" ");
+    let what = first.strip_prefix("error: ").unwrap_or(&first);
+    let help = command.map(|command| format!(" {}", command.name)).unwrap_or_default();
+    Failure::Usage(format!("{what}; see `ngctl help{help}`"))
+}
+
+/// Help for the command that `word` names.
+///
+/// # Errors
+/// Those of [`find`].
+pub fn help(word: &str) -> Result<String> {
+    Ok(find(word)?.to_clap().render_help().to_string())
+}
+
+/// All commands, modes and exit codes.
+pub fn overview() -> String {
+    let mut text = String::from(
+        "ngctl asks netamsd about the traffic it accounts\n\n\
+         Usage: ngctl [--socket PATH] [COMMAND]    carry out one command, or read them interactively\n       \
+         ngctl [--socket PATH] -f FILE      carry out the commands in FILE (- is stdin), one a line;\n                                          \
+         # starts a comment; the first failure ends it\n       \
+         ngctl --version\n\nCommands:\n",
+    );
+    for command in COMMANDS {
+        let aliases = match command.aliases {
+            [] => String::new(),
+            aliases => format!(" (also {})", aliases.join(", ")),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {:<8} {}{aliases}", command.name, command.summary);
+    }
+    text.push_str(
+        "\nAny prefix of a command that fits no other will do: `ngctl fl`. `ngctl help COMMAND` shows its options.\n\n\
+         Environment:\n  NETAMS_SOCKET  the daemon's socket, unless --socket names it; default /run/netams/control.sock\n  \
+         COLUMNS        width of tables; else that of the terminal, and all columns when output is not a terminal\n  \
+         NO_COLOR       no colours, on terminals too\n\nExit codes:\n",
+    );
+    for (code, meaning) in EXIT_CODES {
+        let _ = writeln!(text, "  {code:<8} {meaning}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unambiguous_prefixes_find_their_command() {
+        for (word, expected) in [
+            ("flows", "flows"),
+            ("fl", "flows"),
+            ("u", "units"),
+            ("li", "list"),
+            ("ls", "list"),
+            ("exi", "quit"),
+            ("?", "help"),
+        ] {
+            assert_eq!(find(word).map(|command| command.name).ok(), Some(expected), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_ambiguous_prefix_names_its_candidates() {
+        let message = |word| find(word).err().unwrap().to_string();
+        assert_eq!(message("l"), "`l` is ambiguous: write more of one of list, ledger");
+        assert_eq!(message("bogus"), "no command `bogus`; see `ngctl help`");
+    }
+
+    #[test]
+    fn names_and_aliases_are_unique() {
+        let mut names: Vec<_> = COMMANDS.iter().flat_map(|c| c.aliases.iter().chain([&c.name])).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        program().debug_assert();
+        line().debug_assert();
+    }
+
+    #[test]
+    fn the_syntax_names_every_option_and_no_other() {
+        for command in COMMANDS {
+            let clap = command.to_clap();
+            let mut options: Vec<_> = clap.get_arguments().filter_map(|arg| arg.get_long()).collect();
+            let mut written: Vec<_> = command
+                .syntax
+                .split(['[', ']', '|', ' '])
+                .filter_map(|word| word.strip_prefix("--"))
+                .collect();
+            options.sort_unstable();
+            written.sort_unstable();
+            assert_eq!(written, options, "{}", command.name);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a command failed, and the exit code that says so (sysexits.h).
+
+use std::io;
+
+use crate::client;
+
+/// A failed command. Each message is one sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command is not understood.
+    #[error("{0}")]
+    Usage(String),
+    /// The daemon did not answer, or answered with an error.
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    /// A file of commands cannot be read.
+    #[error("cannot read commands from {name}: {source}")]
+    Input {
+        /// The file.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The answer cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// A command in a file failed, and the rest of the file was not run.
+    #[error("{name}:{line}: {failure}")]
+    Line {
+        /// The file.
+        name: String,
+        /// Line number, counting from 1.
+        line: usize,
+        /// What failed there.
+        failure: Box<Failure>,
+    },
+}
+
+impl Failure {
+    /// The exit code, one of [`EXIT_CODES`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 64,
+            Self::Client(error) => error.exit_code(),
+            Self::Input { .. } | Self::Output(_) => 74,
+            Self::Line { failure, .. } => failure.exit_code(),
+        }
+    }
+
+    /// Whether the reader of our output went away, as `head` does: the rest is not wanted, which is no failure.
+    pub fn is_broken_pipe(&self) -> bool {
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Line { failure, .. } => failure.is_broken_pipe(),
+            Self::Usage(_) | Self::Client(_) | Self::Input { .. } => false,
+        }
+    }
+}
+
+/// Every exit code with its meaning, as `ngctl help` shows them.
+pub const EXIT_CODES: &[(u8, &str)] = &[
+    (0, "the command was carried out"),
+    (64, "usage: the command is not understood"),
+    (65, "data: the daemon knows no such unit or value"),
+    (69, "unavailable: no daemon answers on the socket"),
+    (70, "software: the daemon gave an answer that does not fit the question"),
+    (74, "i/o: a file, the output or the connection failed"),
+    (75, "temporary: the daemon is busy, closing or without its store; try again"),
+    (76, "protocol: daemon and ngctl are of different versions"),
+    (77, "permission denied"),
+];

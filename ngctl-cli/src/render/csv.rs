@@ -1,0 +1,92 @@
+//! Comma-separated values (RFC 4180, lines end in LF): a header, exact numbers, the field names of `--json`.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use netams_proto::{Event, Flows, Units};
+
+use super::text::clean;
+
+/// Flow records.
+///
+/// # Errors
+/// Those of the writer.
+pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
+    writeln!(
+        to,
+        "version,proto,src,sport,dst,dport,vlan,vlan_inner,fragment,first_ms,last_ms,packets,bytes"
+    )?;
+    for f in &answer.flows {
+        let fields: [&dyn Display; 13] = [
+            &f.version,
+            &f.proto,
+            &f.src,
+            &f.sport,
+            &f.dst,
+            &f.dport,
+            &f.vlan,
+            &f.vlan_inner,
+            &f.fragment,
+            &f.first_ms,
+            &f.last_ms,
+            &f.packets,
+            &f.bytes,
+        ];
+        line(to, &fields)?;
+    }
+    Ok(())
+}
+
+/// Totals, one line for each unit and period.
+///
+/// # Errors
+/// Those of the writer.
+pub fn units(to: &mut dyn Write, answer: &Units) -> io::Result<()> {
+    writeln!(to, "name,kind,period,in_packets,in_bytes,out_packets,out_bytes")?;
+    for unit in &answer.units {
+        for (period, c) in super::periods(unit) {
+            let fields: [&dyn Display; 7] =
+                [&unit.name, &unit.kind, &period, &c.in_packets, &c.in_bytes, &c.out_packets, &c.out_bytes];
+            line(to, &fields)?;
+        }
+    }
+    Ok(())
+}
+
+/// Events.
+///
+/// # Errors
+/// Those of the writer.
+pub fn events(to: &mut dyn Write, answer: &[Event]) -> io::Result<()> {
+    writeln!(to, "time_ms,kind,missed,detail")?;
+    for event in answer {
+        line(to, &[&event.time_ms, &event.kind, &event.missed, &event.detail])?;
+    }
+    Ok(())
+}
+
+fn line(to: &mut dyn Write, fields: &[&dyn Display]) -> io::Result<()> {
+    let fields: Vec<String> = fields.iter().map(|field| quote(&clean(&field.to_string()))).collect();
+    writeln!(to, "{}", fields.join(","))
+}
+
+fn quote(field: &str) -> String {
+    if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_and_quotes_are_quoted_and_controls_stripped() {
+        let event =
+            Event { time_ms: 1, kind: "gap".into(), detail: "said \"no\",\n left\x1b".into(), missed: 2 };
+        let mut out = Vec::new();
+        events(&mut out, &[event]).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "time_ms,kind,missed,detail\n1,gap,2,\"said \"\"no\"\", left\"\n"
+        );
+    }
+}

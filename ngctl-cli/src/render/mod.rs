@@ -1,0 +1,72 @@
+//! How answers look. Printers take any writer, so that the command line and the tests share them.
+//!
+//! Three shapes: tables for people ([`tables`]), `--csv` ([`csv`]) and `--json` ([`json`]), which is the answer as it
+//! came over the socket. Tables round bytes unless told otherwise; the other two never round.
+
+pub mod csv;
+mod table;
+pub mod tables;
+pub mod text;
+
+use std::io::{self, Write};
+
+use chrono_tz::Tz;
+use netams_proto::{InOut, UnitTotals};
+use unicode_width::UnicodeWidthStr;
+
+/// How tables are to be printed.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Columns of the terminal; `None` shows every column of every table.
+    pub width: Option<usize>,
+    /// Whether to emphasise with escape sequences.
+    pub colour: bool,
+    /// Bytes as exact numbers.
+    pub exact: bool,
+    /// Zone of the times.
+    pub zone: Tz,
+}
+
+impl Look {
+    /// No limit, no colour, UTC.
+    #[cfg(test)]
+    pub fn plain() -> Self {
+        Self { width: None, colour: false, exact: false, zone: Tz::UTC }
+    }
+
+    /// A byte count.
+    fn bytes(&self, bytes: u64) -> String {
+        if self.exact { bytes.to_string() } else { text::human_bytes(bytes) }
+    }
+
+    /// What stands below a table: as many notes on a line as fit.
+    fn notes(&self, to: &mut dyn Write, notes: &[String]) -> io::Result<()> {
+        let mut line = String::new();
+        for note in notes {
+            if !line.is_empty() {
+                if self.width.is_some_and(|width| line.width() + "; ".len() + note.width() > width) {
+                    writeln!(to, "{line}")?;
+                    line.clear();
+                } else {
+                    line.push_str("; ");
+                }
+            }
+            line.push_str(note);
+        }
+        writeln!(to, "{line}")
+    }
+}
+
+/// An answer as JSON, with the field names of the protocol.
+///
+/// # Errors
+/// Those of the writer.
+pub fn json(to: &mut dyn Write, answer: &impl serde::Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *to, answer)?;
+    writeln!(to)
+}
+
+/// A unit's periods by name.
+fn periods(unit: &UnitTotals) -> [(&'static str, InOut); 3] {
+    [("today", unit.today), ("month", unit.month), ("total", unit.total)]
+}

@@ -1,0 +1,239 @@
+//! Answers as tables, and the two historical forms: `info` as netgraph printed it, `list` as FreeBSD's ngctl does.
+
+use std::io::{self, Write};
+
+use netams_proto::{Event, Flow, Flows, Info, Ledger, Node, Units};
+
+use super::Look;
+use super::table::{Column, Table};
+use super::text::{clean, protocol};
+use crate::time::show;
+
+/// The two lines of `msg netams: info`. Scripts read them since 2005: order, names and blanks are fixed.
+///
+/// # Errors
+/// Those of the writer.
+pub fn info(to: &mut dyn Write, i: &Info) -> io::Result<()> {
+    writeln!(to, "Rec'd response \"info\" (1) from \"[{:x}]:\":", i.id)?;
+    writeln!(
+        to,
+        "Args:\t{{ packets/in={} packets/out={} mode={} debug={} active_flows={} total_flows={} default_policy={} }}",
+        i.packets_in, i.packets_out, i.mode, i.debug, i.active_flows, i.total_flows, i.default_policy
+    )
+}
+
+/// `list`: one line a node.
+///
+/// # Errors
+/// Those of the writer.
+pub fn list(to: &mut dyn Write, node: &Node) -> io::Result<()> {
+    writeln!(to, "There are 1 total nodes:")?;
+    node_line(to, node)
+}
+
+fn node_line(to: &mut dyn Write, node: &Node) -> io::Result<()> {
+    let (name, kind) = (clean(&node.name), clean(&node.kind));
+    writeln!(to, "  Name: {name:<15} Type: {kind:<15} ID: {:08x}   Num hooks: {}", node.id, node.hooks.len())
+}
+
+/// `show`: the node and its hooks.
+///
+/// # Errors
+/// Those of the writer.
+pub fn show_node(to: &mut dyn Write, node: &Node, look: &Look) -> io::Result<()> {
+    node_line(to, node)?;
+    let mut table = Table::new(&[
+        Column::text("interface").elastic(),
+        Column::text("direction"),
+        Column::text("attach").optional(1),
+        Column::text("program").optional(3),
+        Column::number("id").optional(4),
+        Column::text("position").optional(2),
+        Column::text("since").optional(5),
+    ]);
+    for hook in &node.hooks {
+        table.row([
+            hook.interface.clone(),
+            hook.direction.clone(),
+            hook.attach.clone(),
+            hook.program.clone(),
+            hook.program_id.to_string(),
+            format!("{} of {}", hook.position, hook.programs),
+            show(hook.since_ms, look.zone),
+        ]);
+    }
+    table.print(to, look)?;
+    let (version, started) = (clean(&node.version), show(node.started_ms, look.zone));
+    look.notes(to, &[format!("netamsd {version}"), format!("running since {started}"), times(look)])
+}
+
+/// Flow records and the sums of all that matched.
+///
+/// # Errors
+/// Those of the writer.
+pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> {
+    let vlans = answer.flows.iter().any(|flow| flow.vlan != 0);
+    let mut columns = vec![
+        Column::text("proto"),
+        Column::text("source").elastic(),
+        Column::text("destination").elastic(),
+        Column::number("packets").optional(1),
+        Column::number("bytes"),
+        Column::text("last").optional(3),
+        Column::text("first").optional(4),
+    ];
+    if vlans {
+        columns.push(Column::text("vlan").optional(2));
+    }
+    let mut table = Table::new(&columns);
+    for flow in &answer.flows {
+        let [source, destination] = ends(flow);
+        let cells = [
+            protocol_cell(flow),
+            source,
+            destination,
+            flow.packets.to_string(),
+            look.bytes(flow.bytes),
+            show(flow.last_ms, look.zone),
+            show(flow.first_ms, look.zone),
+        ];
+        table.row(cells.into_iter().chain(vlans.then(|| vlan_cell(flow))));
+    }
+    table.print(to, look)?;
+    let shown = format!("{} of {} flows shown", answer.flows.len(), answer.matched);
+    let sums = format!(
+        "sums of all {}: packets {}, bytes {}",
+        answer.matched,
+        answer.packets,
+        look.bytes(answer.bytes)
+    );
+    look.notes(to, &[shown, sums, times(look)])
+}
+
+fn times(look: &Look) -> String {
+    format!("times in {}", look.zone)
+}
+
+/// ICMP and ICMPv6 carry type * 256 + code in place of a port.
+fn is_icmp(flow: &Flow) -> bool {
+    matches!(flow.proto, 1 | 58)
+}
+
+fn protocol_cell(flow: &Flow) -> String {
+    let name = protocol(flow.proto);
+    match flow {
+        Flow { fragment: true, .. } => format!("{name} fragment"),
+        _ if is_icmp(flow) => format!("{name} {}/{}", flow.dport >> 8, flow.dport & 0xff),
+        _ => name,
+    }
+}
+
+/// Source and destination, with ports where the protocol has them.
+fn ends(flow: &Flow) -> [String; 2] {
+    [(flow.src, flow.sport), (flow.dst, flow.dport)].map(|(address, port)| {
+        let no_ports = is_icmp(flow) || (flow.sport, flow.dport) == (0, 0);
+        if no_ports { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
+    })
+}
+
+fn vlan_cell(flow: &Flow) -> String {
+    match (flow.vlan, flow.vlan_inner) {
+        (0, _) => String::new(),
+        (outer, 0) => outer.to_string(),
+        (outer, inner) => format!("{outer}.{inner}"),
+    }
+}
+
+/// Totals, one line for each unit and period.
+///
+/// # Errors
+/// Those of the writer.
+pub fn units(to: &mut dyn Write, answer: &Units, look: &Look) -> io::Result<()> {
+    let mut table = Table::new(&[
+        Column::text("unit").elastic(),
+        Column::text("kind").optional(2),
+        Column::text("period"),
+        Column::number("in packets").optional(1),
+        Column::number("in bytes"),
+        Column::number("out packets").optional(1),
+        Column::number("out bytes"),
+    ]);
+    for unit in &answer.units {
+        for (period, counts) in super::periods(unit) {
+            table.row([
+                unit.name.clone(),
+                unit.kind.clone(),
+                period.into(),
+                counts.in_packets.to_string(),
+                look.bytes(counts.in_bytes),
+                counts.out_packets.to_string(),
+                look.bytes(counts.out_bytes),
+            ]);
+        }
+    }
+    table.print(to, look)?;
+    look.notes(to, &["in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])
+}
+
+/// The accounting identity, term by term.
+///
+/// # Errors
+/// Those of the writer.
+pub fn ledger(to: &mut dyn Write, l: &Ledger, look: &Look) -> io::Result<()> {
+    let mut table = Table::new(&[
+        Column::text("term"),
+        Column::number("packets"),
+        Column::number("bytes"),
+        Column::text("meaning").optional(1),
+    ]);
+    let mut term = |name: &str, packets: String, bytes: Option<u64>, meaning: &str| {
+        let bytes = bytes.map(|bytes| look.bytes(bytes)).unwrap_or_default();
+        table.row([name.into(), packets, bytes, meaning.into()]);
+    };
+    term("  packets_in", l.packets_in.to_string(), None, "passed the ingress hooks");
+    term("+ packets_out", l.packets_out.to_string(), None, "passed the egress hooks");
+    term("- already_counted", l.already_counted.to_string(), None, "passed another of the hooks before");
+    term("= seen", l.seen.to_string(), None, "to be found in the next five");
+    term("  flows", l.flow_packets.to_string(), Some(l.flow_bytes), "in flow records");
+    term(
+        "+ overflow",
+        l.overflow_packets.to_string(),
+        Some(l.overflow_bytes),
+        "charged to units only: table full",
+    );
+    term("+ non_ip", l.non_ip.to_string(), None, "neither IPv4 nor IPv6");
+    term("+ malformed", l.malformed.to_string(), None, "without a valid IP header");
+    term("+ lost", l.lost.to_string(), None, "in none of these; not zero is a bug");
+    term("missed", l.missed.to_string(), None, "passed while no hook was there, at most");
+    term("fragments", l.fragments.to_string(), None, "later fragments, accounted by address");
+    term("spilled", l.spilled.to_string(), None, "in the second-level flow table");
+    term("gso_headers_unknown", l.gso_headers_unknown.to_string(), None, "bytes may lack inner headers");
+    table.print(to, look)?;
+    let last = match l.last_commit_ms {
+        0 => "no commit yet".into(),
+        ms => format!("last commit {} {}", show(ms, look.zone), look.zone),
+    };
+    look.notes(
+        to,
+        &[format!("source {}", clean(&l.source)), format!("{} batches committed", l.commits), last],
+    )
+}
+
+/// Events, newest first.
+///
+/// # Errors
+/// Those of the writer.
+pub fn events(to: &mut dyn Write, answer: &[Event], look: &Look) -> io::Result<()> {
+    let mut table = Table::new(&[
+        Column::text("time"),
+        Column::text("kind"),
+        Column::number("missed"),
+        Column::text("detail").elastic(),
+    ]);
+    for event in answer {
+        let time = show(event.time_ms, look.zone);
+        table.row([time, event.kind.clone(), event.missed.to_string(), event.detail.clone()]);
+    }
+    table.print(to, look)?;
+    look.notes(to, &[format!("{} events", answer.len()), times(look)])
+}
