@@ -5,7 +5,9 @@
 
 mod charge;
 mod period;
+mod unit;
 mod units;
 
 pub use period::{Zone, ZoneError};
-pub use units::{UnitConfig, UnitId, UnitKind, Units};
+pub use unit::{PrefixError, UnitConfig, UnitKind};
+pub use units::{UnitId, Units};

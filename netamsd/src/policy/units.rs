@@ -14,47 +14,10 @@ use std::net::Ipv6Addr;
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
 
+use super::unit::UnitConfig;
+
 /// `::ffff:0:0/96`, where IPv4 is mapped.
 const V4_MAPPED: Prefix = Prefix { start: 0xffff_0000_0000, len: 96 };
-
-/// One unit as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitConfig {
-    /// Unique name.
-    pub name: String,
-    /// What it is made of.
-    pub kind: UnitKind,
-    /// Prefixes without host bits; single addresses have the full length. Empty for a group.
-    pub addresses: Vec<IpNet>,
-    /// Names of the units in a group; empty for others.
-    pub members: Vec<String>,
-}
-
-/// What a unit is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnitKind {
-    /// One address.
-    Host,
-    /// Several addresses.
-    Cluster,
-    /// Prefixes.
-    Net,
-    /// Other units.
-    Group,
-}
-
-impl UnitKind {
-    /// The word for it in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cluster => "cluster",
-            Self::Net => "net",
-            Self::Group => "group",
-        }
-    }
-}
 
 /// Index of a unit in the order of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,6 +221,7 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::UnitKind;
     use super::*;
 
     pub(in crate::policy) fn unit(name: &str, kind: UnitKind, parts: &[&str]) -> UnitConfig {
