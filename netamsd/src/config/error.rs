@@ -224,8 +224,8 @@ fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
 fn offset_of_unit(document: &DeTable<'_>, name: &str) -> Option<usize> {
     let units = document.get("unit")?.get_ref().as_array()?;
     let names = units.iter().filter_map(|unit| unit.get_ref().get("name"));
-    let same = names.filter(|value| value.get_ref().as_str() == Some(name));
-    same.last().map(|value| value.span().start)
+    let mut same = names.filter(|value| value.get_ref().as_str() == Some(name));
+    same.next_back().map(|value| value.span().start)
 }
 
 /// Path of the key whose value, not itself a table, is at `offset`.

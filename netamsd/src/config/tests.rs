@@ -280,6 +280,10 @@ fn one_unit() {
             "line 3, column 56: unit.addresses: `10.1.0.0/8` has bits set beyond its prefix length, write 10.0.0.0/8",
         ),
         (
+            r#"kind = "host", addresses = [1]"#,
+            "line 3, column 43: unit.addresses: invalid type: integer `1`, expected an IP address or a prefix",
+        ),
+        (
             r#"kind = "host", addresses = ["192.0.2.1", "192.0.2.2"]"#,
             "line 3, column 10: unit `x` is a host with 2 addresses, leave it one or make it a cluster",
         ),

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// One unit. `Config::validate` checks that the parts fit the kind and each other.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitConfig {
     /// Unique name.
@@ -23,7 +23,7 @@ pub struct UnitConfig {
 }
 
 /// What a unit is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitKind {
     /// One address.
@@ -74,22 +74,32 @@ fn parse_prefix(text: &str) -> Result<IpNet, PrefixError> {
     if net == net.trunc() { Ok(net) } else { Err(PrefixError::HostBits(net)) }
 }
 
-/// [`parse_prefix`] for each element, so that an error has the place of its element in the file.
 fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(try_from = "String")]
-    struct Prefix(IpNet);
-
-    impl TryFrom<String> for Prefix {
-        type Error = PrefixError;
-
-        fn try_from(text: String) -> Result<Self, PrefixError> {
-            parse_prefix(&text).map(Self)
-        }
-    }
-
     let prefixes = Vec::<Prefix>::deserialize(deserializer)?;
     Ok(prefixes.into_iter().map(|prefix| prefix.0).collect())
+}
+
+/// Parses inside the visitor and not after it, so that an error has the place of its element in the file.
+struct Prefix(IpNet);
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PrefixVisitor;
+
+        impl Visitor<'_> for PrefixVisitor {
+            type Value = Prefix;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an IP address or a prefix")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Prefix, E> {
+                parse_prefix(text).map(Prefix).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(PrefixVisitor)
+    }
 }
 
 #[cfg(test)]
