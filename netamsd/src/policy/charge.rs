@@ -1,4 +1,7 @@
 //! What a batch adds to which unit.
+//!
+//! Counts are first added up by class and only then spread over the units of each class, so that nested groups cost
+//! nothing per flow. A lookup is cheaper than remembering the class of every address.
 
 use std::net::Ipv6Addr;
 
@@ -15,24 +18,21 @@ impl Units {
     /// `now_ms`.
     pub fn charge(&self, batch: &Batch, zone: &Zone, now_ms: i64) -> Vec<UnitCharge> {
         let mut by_class: FxHashMap<(u32, i64), InOut> = FxHashMap::default();
-        let mut classes: FxHashMap<Ipv6Addr, u32> = FxHashMap::default();
-        let mut class_of =
-            |address: Ipv6Addr| *classes.entry(address).or_insert_with(|| self.class_of(address));
         let mut hour = 0..0;
         for flow in &batch.flows {
             if !hour.contains(&flow.last_ms) {
                 hour = zone.hour_start(flow.last_ms)..zone.next_hour(flow.last_ms);
             }
-            let source = by_class.entry((class_of(flow.key.src), hour.start)).or_default();
+            let source = by_class.entry((self.class_of(flow.key.src), hour.start)).or_default();
             source.out_packets += flow.packets;
             source.out_bytes += flow.bytes;
-            let destination = by_class.entry((class_of(flow.key.dst), hour.start)).or_default();
+            let destination = by_class.entry((self.class_of(flow.key.dst), hour.start)).or_default();
             destination.in_packets += flow.packets;
             destination.in_bytes += flow.bytes;
         }
         let now = zone.hour_start(now_ms);
         for overflow in &batch.overflow {
-            by_class.entry((class_of(overflow.address), now)).or_default().add(&overflow.counts);
+            by_class.entry((self.class_of(overflow.address), now)).or_default().add(&overflow.counts);
         }
         self.by_unit(by_class)
     }
