@@ -72,15 +72,9 @@ mod tests {
     #[test]
     fn a_long_or_cut_frame_is_refused() {
         let long = u32::MAX.to_le_bytes();
-        assert_eq!(
-            read::<Request>(&mut &long[..], MAX_REQUEST).unwrap_err().kind(),
-            io::ErrorKind::InvalidData
-        );
+        assert_eq!(read::<Request>(&mut &long[..], MAX_REQUEST).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let bytes = encode(&Request::Info).unwrap();
         let cut = &bytes[..bytes.len() - 1];
-        assert_eq!(
-            read::<Request>(&mut &cut[..], MAX_REQUEST).unwrap_err().kind(),
-            io::ErrorKind::UnexpectedEof
-        );
+        assert_eq!(read::<Request>(&mut &cut[..], MAX_REQUEST).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

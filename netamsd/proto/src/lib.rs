@@ -98,9 +98,7 @@ pub enum Error {
     #[error("this is not the netams protocol")]
     NotNetams,
     /// Both sides speak netams, in different versions.
-    #[error(
-        "version mismatch: daemon speaks protocol {daemon}, client {client}; install the same release of both"
-    )]
+    #[error("version mismatch: daemon speaks protocol {daemon}, client {client}; install the same release of both")]
     Version {
         /// Protocol version of the daemon.
         daemon: u32,

@@ -3,8 +3,6 @@
 //! Counts are first added up by class and only then spread over the units of each class, so that nested groups cost
 //! nothing per flow. A lookup is cheaper than remembering the class of every address.
 
-use std::net::Ipv6Addr;
-
 use rustc_hash::FxHashMap;
 
 use super::{Units, Zone};
