@@ -78,7 +78,10 @@ pub enum Problem {
         max: usize,
     },
     /// No interface can be called that.
-    #[error("kernel.interfaces: no interface can match `{}`, write a name such as eth0, or wan* or eth?", .0.escape_debug())]
+    #[error(
+        "kernel.interfaces: no interface can match `{}`, write a name such as eth0, or wan* or eth?",
+        .0.escape_debug()
+    )]
     Pattern(String),
     /// Longer than any interface name.
     #[error("kernel.interfaces: no interface can match `{0}`, names have at most 15 bytes")]
