@@ -1,0 +1,55 @@
+//! The value of every key that the file leaves out.
+
+use super::*;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state: "/var/lib/netams".into(),
+            timezone: Zone::local(),
+            kernel: KernelConfig::default(),
+            accounting: AccountingConfig::default(),
+            control: ControlConfig::default(),
+            log: LogConfig::default(),
+            units: Vec::new(),
+        }
+    }
+}
+
+impl Default for KernelConfig {
+    fn default() -> Self {
+        Self {
+            // Not a default of the file, which has to say it.
+            interfaces: Vec::new(),
+            mode: Mode::Tee,
+            attach: Attach::Auto,
+            flows: 65_536,
+            spill: 16_384,
+            on_exit: OnExit::Detach,
+            bpffs: "/sys/fs/bpf".into(),
+        }
+    }
+}
+
+impl Default for AccountingConfig {
+    fn default() -> Self {
+        Self { interval_ms: 5_000, idle_timeout_s: 60, active_timeout_s: 1_800, keep_flows_days: 30 }
+    }
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            socket: netams_proto::DEFAULT_SOCKET.into(),
+            group: "netams".to_owned(),
+            others_may_read: false,
+            max_connections: 64,
+        }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: LogLevel::Info }
+    }
+}

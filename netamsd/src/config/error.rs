@@ -1,0 +1,247 @@
+//! What is wrong with a configuration, and where: one sentence.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::UnitKind;
+
+/// A configuration that is refused. Shown as `netams.toml:12:9: what is wrong`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, when it came from one.
+    pub file: Option<PathBuf>,
+    /// The place in it, when the problem has one.
+    pub position: Option<Position>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// A place in a text; both counts start at 1, columns are characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Character in the line.
+    pub column: usize,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(String),
+    /// Not TOML, an unknown key, or a value of the wrong type.
+    #[error("{}{message}", key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    Toml {
+        /// Path of the key whose value it is.
+        key: Option<String>,
+        /// The parser's words.
+        message: String,
+    },
+    /// The key without a default is missing.
+    #[error("kernel.interfaces is missing, list the interfaces to meter, or none with interfaces = []")]
+    NoInterfaces,
+    /// A number beyond its limits.
+    #[error("{key} is {value}, it must be from {min} to {max}")]
+    Range {
+        /// Path of the key.
+        key: &'static str,
+        /// As configured.
+        value: u32,
+        /// Least value allowed.
+        min: u32,
+        /// Largest value allowed.
+        max: u32,
+    },
+    /// A table size that cannot be masked.
+    #[error("{key} is {value}, it must be a power of two such as {}", value.next_power_of_two())]
+    NotPowerOfTwo {
+        /// Path of the key.
+        key: &'static str,
+        /// As configured.
+        value: u32,
+    },
+    /// Text that must say something.
+    #[error("{0} is empty, remove it to have the default")]
+    Empty(&'static str),
+    /// The socket's path does not fit the kernel's address structure.
+    #[error("control.socket has {length} bytes, a socket path has at most {max}")]
+    LongSocket {
+        /// Bytes of the path.
+        length: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// No interface can be called that.
+    #[error(
+        "kernel.interfaces: no interface can match `{}`, write a name such as eth0, or wan* or eth?",
+        .0.escape_debug()
+    )]
+    Pattern(String),
+    /// Longer than any interface name.
+    #[error("kernel.interfaces: no interface can match `{0}`, names have at most 15 bytes")]
+    LongPattern(String),
+    /// Something about one unit.
+    #[error("unit `{}` {problem}", name.escape_debug())]
+    Unit {
+        /// Which unit.
+        name: String,
+        /// What about it.
+        problem: UnitProblem,
+    },
+}
+
+/// What is wrong with a unit; continues "unit `x` ...".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitProblem {
+    /// Nameless.
+    #[error("has an empty name, give it one")]
+    EmptyName,
+    /// The name would disturb a terminal.
+    #[error("has a control character in its name, remove it")]
+    ControlCharacter,
+    /// Another unit has the name.
+    #[error("is there twice, rename one")]
+    Duplicate,
+    /// A host with several addresses.
+    #[error("is a host with {0} addresses, leave it one or make it a cluster")]
+    Addresses(usize),
+    /// A host or cluster with something wider than an address.
+    #[error("is a {kind} with the prefix {prefix}, give addresses or make it a net")]
+    Prefix {
+        /// Host or cluster.
+        kind: UnitKind,
+        /// The first such prefix.
+        prefix: IpNet,
+    },
+    /// Nothing to match.
+    #[error("is a {0} without addresses, give it some")]
+    NoAddresses(UnitKind),
+    /// A group with addresses of its own.
+    #[error("is a group with addresses, move them to a unit of their own and make that a member")]
+    GroupAddresses,
+    /// A group of nothing.
+    #[error("is a group without members, give it some")]
+    NoMembers,
+    /// Members in something else than a group.
+    #[error("is a {0} with members, only a group has members")]
+    Members(UnitKind),
+    /// A member that is not configured.
+    #[error("has the member `{}`, but there is no unit of that name", .0.escape_debug())]
+    UnknownMember(String),
+    /// A group in itself; the way round.
+    #[error("is in a cycle of groups, {0}, remove one of these members")]
+    Cycle(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.position) {
+            (Some(file), Some(at)) => write!(f, "{}:{}:{}: ", file.display(), at.line, at.column)?,
+            (Some(file), None) => write!(f, "{}: ", file.display())?,
+            (None, Some(at)) => write!(f, "line {}, column {}: ", at.line, at.column)?,
+            (None, None) => {}
+        }
+        self.problem.fmt(f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> Self {
+        Self { file: None, position: None, problem }
+    }
+}
+
+impl ConfigError {
+    /// A problem found in a document that parses.
+    pub(super) fn new(text: &str, document: &Spanned<DeTable<'_>>, problem: Problem) -> Self {
+        let position = offset_of(document.get_ref(), &problem).map(|offset| Position::of(text, offset));
+        Self { position, ..problem.into() }
+    }
+
+    /// Text that is not TOML.
+    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+        // "duplicate key" and its like do not say which.
+        let culprit = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+        let near = match culprit {
+            "" => String::new(),
+            culprit if culprit.contains(char::is_control) => String::new(),
+            culprit => format!(" at `{culprit}`"),
+        };
+        Self::toml(text, None, error, &near)
+    }
+
+    /// TOML with an unknown key or a value of the wrong type.
+    pub(super) fn types(text: &str, document: &Spanned<DeTable<'_>>, error: &toml::de::Error) -> Self {
+        let key = error.span().and_then(|span| key_at(document.get_ref(), span.start));
+        Self::toml(text, key, error, "")
+    }
+
+    fn toml(text: &str, key: Option<String>, error: &toml::de::Error, near: &str) -> Self {
+        let lines: Vec<_> = error.message().lines().map(str::trim).collect();
+        let message = format!("{}{near}", lines.join(", "));
+        let position = error.span().map(|span| Position::of(text, span.start));
+        Self { position, ..Problem::Toml { key, message }.into() }
+    }
+
+    pub(super) fn in_file(self, path: &Path) -> Self {
+        Self { file: Some(path.to_owned()), ..self }
+    }
+}
+
+impl Position {
+    fn of(text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        Self { line, column: before[line_start..].chars().count() + 1 }
+    }
+}
+
+/// Where the value is that a problem is about.
+fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
+    let path = match problem {
+        Problem::Read(_) | Problem::Toml { .. } => return None,
+        Problem::NoInterfaces => "kernel",
+        Problem::Range { key, .. } | Problem::NotPowerOfTwo { key, .. } | Problem::Empty(key) => key,
+        Problem::LongSocket { .. } => "control.socket",
+        Problem::Pattern(_) | Problem::LongPattern(_) => "kernel.interfaces",
+        Problem::Unit { name, .. } => return offset_of_unit(document, name),
+    };
+    let mut keys = path.split('.');
+    let mut value = document.get(keys.next()?)?;
+    for key in keys {
+        value = value.get_ref().get(key)?;
+    }
+    Some(value.span().start)
+}
+
+/// Of two units with the name, the second is the one too many.
+fn offset_of_unit(document: &DeTable<'_>, name: &str) -> Option<usize> {
+    let units = document.get("unit")?.get_ref().as_array()?;
+    let names = units.iter().filter_map(|unit| unit.get_ref().get("name"));
+    let mut same = names.filter(|value| value.get_ref().as_str() == Some(name));
+    same.next_back().map(|value| value.span().start)
+}
+
+/// Path of the key whose value, not itself a table, is at `offset`.
+fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| match value.get_ref() {
+        DeValue::Table(table) => key_at(table, offset).map(|rest| format!("{}.{rest}", key.get_ref())),
+        DeValue::Array(array) if array.iter().any(|element| element.get_ref().is_table()) => {
+            let tables = array.iter().filter_map(|element| element.get_ref().as_table());
+            tables
+                .into_iter()
+                .find_map(|table| key_at(table, offset))
+                .map(|rest| format!("{}.{rest}", key.get_ref()))
+        }
+        _ => value.span().contains(&offset).then(|| key.get_ref().to_string()),
+    })
+}

@@ -1,0 +1,362 @@
+//! The sample file, and the sentence for everything that is refused.
+
+use super::*;
+
+const SAMPLE: &str = include_str!("../../netams.toml");
+
+/// The smallest file with `rest` after it, on line 3.
+fn parse(rest: &str) -> Result<Config, ConfigError> {
+    Config::parse(&format!("[kernel]\ninterfaces = []\n{rest}"))
+}
+
+fn sentence(rest: &str) -> String {
+    parse(rest).unwrap_err().to_string()
+}
+
+/// The sample with its example lines made real.
+fn sample_with_examples() -> String {
+    let lines = SAMPLE.lines().map(|line| match line.strip_prefix('#') {
+        Some(example) if !example.is_empty() && !example.starts_with(' ') => example,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_sample_has_the_defaults() {
+    let sample = Config::parse(SAMPLE).unwrap();
+    let kernel = KernelConfig { interfaces: vec!["eth0".to_owned()], ..KernelConfig::default() };
+    assert_eq!(sample, Config { kernel, ..Config::default() });
+}
+
+#[test]
+fn the_smallest_file_has_the_defaults() {
+    assert_eq!(parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn the_sample_names_every_key() {
+    for (table, header) in [
+        ("", ""),
+        ("kernel", "[kernel]"),
+        ("accounting", "[accounting]"),
+        ("control", "[control]"),
+        ("log", "[log]"),
+        ("unit", "[[unit]]"),
+    ] {
+        let error = Config::parse(&format!("{header}\nnonsense = 1")).unwrap_err().to_string();
+        let (_, expected) = error.split_once("expected ").unwrap();
+        let keys: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        assert!(!keys.is_empty(), "{error}");
+        let text = sample_with_examples();
+        for key in keys {
+            let said = |line: &str| {
+                let line = line.trim_start_matches('[');
+                line.strip_prefix(key).is_some_and(|rest| rest.starts_with([' ', ']']))
+            };
+            assert!(text.lines().any(said), "{table}: {key}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_of_the_sample_parse() {
+    let config = Config::parse(&sample_with_examples()).unwrap();
+    let units: Vec<_> = config.units.iter().map(|unit| (unit.name.as_str(), unit.kind)).collect();
+    assert_eq!(
+        units,
+        [
+            ("server", UnitKind::Host),
+            ("router", UnitKind::Cluster),
+            ("lan", UnitKind::Net),
+            ("all", UnitKind::Group),
+        ]
+    );
+    assert_eq!(config.units[0].addresses[0].to_string(), "192.0.2.10/32");
+    assert_eq!(config.units[3].members, ["server", "router", "lan"]);
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = Config::parse(
+        r#"
+        state = "/state"
+        timezone = "Europe/Berlin"
+        [kernel]
+        interfaces = ["wan*"]
+        mode = "off"
+        attach = "clsact"
+        flows = 256
+        spill = 1000
+        on_exit = "stay"
+        bpffs = "/bpf"
+        [accounting]
+        interval_ms = 50
+        idle_timeout_s = 1
+        active_timeout_s = 2
+        keep_flows_days = 3
+        [control]
+        socket = "/socket"
+        group = "wheel"
+        others_may_read = true
+        max_connections = 1
+        [log]
+        level = "trace"
+        "#,
+    );
+    let expected = Config {
+        state: "/state".into(),
+        timezone: Zone::parse("Europe/Berlin").unwrap(),
+        kernel: KernelConfig {
+            interfaces: vec!["wan*".to_owned()],
+            mode: Mode::Off,
+            attach: Attach::Clsact,
+            flows: 256,
+            spill: 1000,
+            on_exit: OnExit::Stay,
+            bpffs: "/bpf".into(),
+        },
+        accounting: AccountingConfig {
+            interval_ms: 50,
+            idle_timeout_s: 1,
+            active_timeout_s: 2,
+            keep_flows_days: 3,
+        },
+        control: ControlConfig {
+            socket: "/socket".into(),
+            group: "wheel".to_owned(),
+            others_may_read: true,
+            max_connections: 1,
+        },
+        log: LogConfig { level: LogLevel::Trace },
+        units: Vec::new(),
+    };
+    assert_eq!(config.unwrap(), expected);
+}
+
+#[test]
+fn files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("netams.toml");
+    let absent = Config::load(&path).unwrap_err().to_string();
+    assert_eq!(absent, format!("{}: cannot be read: No such file or directory (os error 2)", path.display()));
+
+    std::fs::write(&path, "[kernel]\ninterfaces = []\nflows = 1000\n").unwrap();
+    let wrong = Config::load(&path).unwrap_err().to_string();
+    let expected = "kernel.flows is 1000, it must be a power of two such as 1024";
+    assert_eq!(wrong, format!("{}:3:9: {expected}", path.display()));
+
+    std::fs::write(&path, SAMPLE).unwrap();
+    assert_eq!(Config::load(&path), Config::parse(SAMPLE));
+}
+
+#[test]
+fn syntax_and_types() {
+    for (rest, expected) in [
+        ("flows = ", "line 3, column 9: string values must be quoted, expected literal string"),
+        ("flows = 256\nflows = 512", "line 4, column 1: duplicate key at `flows`"),
+        ("spill = \"many\"", "line 3, column 9: kernel.spill: invalid type: string \"many\", expected u32"),
+        ("spill = -1", "line 3, column 9: kernel.spill: invalid value: integer `-1`, expected u32"),
+        ("mode = \"tea\"", "line 3, column 8: kernel.mode: unknown variant `tea`, expected `tee` or `off`"),
+        (
+            "[accounting]\nintervall_ms = 5000",
+            "line 4, column 1: unknown field `intervall_ms`, expected one of `interval_ms`, `idle_timeout_s`, \
+             `active_timeout_s`, `keep_flows_days`",
+        ),
+        (
+            "[acounting]\ninterval_ms = 5000",
+            "line 3, column 2: unknown field `acounting`, expected one of `state`, `timezone`, `kernel`, \
+             `accounting`, `control`, `log`, `unit`",
+        ),
+        (
+            "[control]\nothers_may_read = \"no\"",
+            "line 4, column 19: control.others_may_read: invalid type: string \"no\", expected a boolean",
+        ),
+        ("[[unit]]\nname = \"a\"\naddresses = []", "line 3, column 1: missing field `kind`"),
+        (
+            "[[unit]]\nname = \"a\"\nkind = \"nett\"",
+            "line 5, column 8: unit.kind: unknown variant `nett`, expected one of `host`, `cluster`, `net`, `group`",
+        ),
+        (
+            "[[unit]]\nname = \"a\"\nkind = \"net\"\nadresses = []",
+            "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`",
+        ),
+    ] {
+        assert_eq!(sentence(rest), expected);
+    }
+}
+
+#[test]
+fn interfaces_have_no_default() {
+    let missing = "kernel.interfaces is missing, list the interfaces to meter, or none with interfaces = []";
+    assert_eq!(Config::parse("").unwrap_err().to_string(), missing);
+    let without = Config::parse("\n[kernel]\nflows = 256").unwrap_err().to_string();
+    assert_eq!(without, format!("line 2, column 1: {missing}"));
+}
+
+#[test]
+fn values() {
+    let long = "x".repeat(108);
+    for (rest, expected) in [
+        ("flows = 255", "line 3, column 9: kernel.flows is 255, it must be from 256 to 16777216"),
+        ("flows = 257", "line 3, column 9: kernel.flows is 257, it must be a power of two such as 512"),
+        ("flows = 33554432", "line 3, column 9: kernel.flows is 33554432, it must be from 256 to 16777216"),
+        ("spill = 0", "line 3, column 9: kernel.spill is 0, it must be from 256 to 16777216"),
+        ("bpffs = \"\"", "line 3, column 9: kernel.bpffs is empty, remove it to have the default"),
+        (
+            "[accounting]\ninterval_ms = 49",
+            "line 4, column 15: accounting.interval_ms is 49, it must be from 50 to 3600000",
+        ),
+        (
+            "[accounting]\ninterval_ms = 3600001",
+            "line 4, column 15: accounting.interval_ms is 3600001, it must be from 50 to 3600000",
+        ),
+        (
+            "[accounting]\nidle_timeout_s = 0",
+            "line 4, column 18: accounting.idle_timeout_s is 0, it must be from 1 to 604800",
+        ),
+        (
+            "[accounting]\nactive_timeout_s = 0",
+            "line 4, column 20: accounting.active_timeout_s is 0, it must be from 1 to 604800",
+        ),
+        (
+            "[accounting]\nkeep_flows_days = 0",
+            "line 4, column 19: accounting.keep_flows_days is 0, it must be from 1 to 36500",
+        ),
+        (
+            "[control]\nmax_connections = 0",
+            "line 4, column 19: control.max_connections is 0, it must be from 1 to 4096",
+        ),
+        (
+            "[control]\nsocket = \"\"",
+            "line 4, column 10: control.socket is empty, remove it to have the default",
+        ),
+        (
+            &format!("[control]\nsocket = \"{long}\""),
+            "line 4, column 10: control.socket has 108 bytes, a socket path has at most 107",
+        ),
+        (
+            "[control]\ngroup = \"\"",
+            "line 4, column 9: control.group is empty, remove it to have the default",
+        ),
+    ] {
+        assert_eq!(sentence(rest), expected);
+    }
+    for (text, expected) in [
+        ("state = \"\"", "line 1, column 9: state is empty, remove it to have the default"),
+        (
+            "timezone = \"Mars\"",
+            "line 1, column 12: timezone: unknown time zone `Mars`, use an IANA name such as Europe/Berlin, or local",
+        ),
+    ] {
+        let text = format!("{text}\n[kernel]\ninterfaces = []");
+        assert_eq!(Config::parse(&text).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn interface_patterns() {
+    for (pattern, expected) in [
+        ("", "no interface can match ``, write a name such as eth0, or wan* or eth?"),
+        ("eth\\u00070", "no interface can match `eth\\u{7}0`, write a name such as eth0, or wan* or eth?"),
+        ("eth0, eth1", "no interface can match `eth0, eth1`, write a name such as eth0, or wan* or eth?"),
+        ("br-0123456789abcdef", "no interface can match `br-0123456789abcdef`, names have at most 15 bytes"),
+    ] {
+        let error =
+            Config::parse(&format!("[kernel]\ninterfaces = [\"{pattern}\"]")).unwrap_err().to_string();
+        assert_eq!(error, format!("line 2, column 14: kernel.interfaces: {expected}"));
+    }
+}
+
+#[test]
+fn one_unit() {
+    for (unit, expected) in [
+        (
+            r#"kind = "host", addresses = ["10.0.0.300"]"#,
+            "line 3, column 43: unit.addresses: `10.0.0.300` is neither an IP address nor a prefix such as 10.0.0.0/8",
+        ),
+        (
+            r#"kind = "net", addresses = ["10.0.0.0/8", "10.1.0.0/8"]"#,
+            "line 3, column 56: unit.addresses: `10.1.0.0/8` has bits set beyond its prefix length, write 10.0.0.0/8",
+        ),
+        (
+            r#"kind = "host", addresses = [1]"#,
+            "line 3, column 43: unit.addresses: invalid type: integer `1`, expected an IP address or a prefix",
+        ),
+        (
+            r#"kind = "host", addresses = ["192.0.2.1", "192.0.2.2"]"#,
+            "line 3, column 10: unit `x` is a host with 2 addresses, leave it one or make it a cluster",
+        ),
+        (
+            r#"kind = "host", addresses = ["10.0.0.0/8"]"#,
+            "line 3, column 10: unit `x` is a host with the prefix 10.0.0.0/8, give addresses or make it a net",
+        ),
+        (r#"kind = "host""#, "line 3, column 10: unit `x` is a host without addresses, give it some"),
+        (
+            r#"kind = "cluster", addresses = ["10.0.0.1", "10.0.0.0/31"]"#,
+            "line 3, column 10: unit `x` is a cluster with the prefix 10.0.0.0/31, give addresses or make it a net",
+        ),
+        (
+            r#"kind = "cluster", addresses = []"#,
+            "line 3, column 10: unit `x` is a cluster without addresses, give it some",
+        ),
+        (
+            r#"kind = "net", addresses = ["10.0.0.0/8"], members = ["y"]"#,
+            "line 3, column 10: unit `x` is a net with members, only a group has members",
+        ),
+        (
+            r#"kind = "group", members = []"#,
+            "line 3, column 10: unit `x` is a group without members, give it some",
+        ),
+        (
+            r#"kind = "group", addresses = ["10.0.0.0/8"], members = ["x"]"#,
+            "line 3, column 10: unit `x` is a group with addresses, move them to a unit of their own and make that \
+             a member",
+        ),
+    ] {
+        let text = format!("unit = [\n\n{{ name = \"x\", {unit} }}]\n[kernel]\ninterfaces = []");
+        assert_eq!(Config::parse(&text).unwrap_err().to_string(), expected);
+    }
+}
+
+/// Units of a name and members; a unit without members is a host.
+fn units(units: &[(&str, &[&str])]) -> String {
+    let tables = units.iter().map(|(name, members)| match members {
+        [] => format!("[[unit]]\nname = \"{name}\"\nkind = \"host\"\naddresses = [\"192.0.2.1\"]\n"),
+        _ => format!("[[unit]]\nname = \"{name}\"\nkind = \"group\"\nmembers = {members:?}\n"),
+    });
+    tables.collect()
+}
+
+#[test]
+fn units_among_each_other() {
+    for (names, expected) in [
+        (&[("a", &[][..]), ("a", &[])][..], "line 8, column 8: unit `a` is there twice, rename one"),
+        (&[("", &[])], "line 4, column 8: unit `` has an empty name, give it one"),
+        (
+            &[("a\\u001b[31m", &[])],
+            "line 4, column 8: unit `a\\u{1b}[31m` has a control character in its name, remove it",
+        ),
+        (
+            &[("a", &["b", "c"]), ("b", &[])],
+            "line 4, column 8: unit `a` has the member `c`, but there is no unit of that name",
+        ),
+        (
+            &[("a", &["a"])],
+            "line 4, column 8: unit `a` is in a cycle of groups, a -> a, remove one of these members",
+        ),
+        (
+            &[("top", &["h", "a"]), ("h", &[]), ("a", &["b"]), ("b", &["h", "c"]), ("c", &["a"])],
+            "line 12, column 8: unit `a` is in a cycle of groups, a -> b -> c -> a, remove one of these members",
+        ),
+    ] {
+        assert_eq!(sentence(&units(names)), expected);
+    }
+}
+
+#[test]
+fn units_may_share_addresses_and_members() {
+    let diamond = units(&[("top", &["a", "b"]), ("a", &["h"]), ("b", &["h", "i"]), ("h", &[]), ("i", &[])]);
+    let config = parse(&diamond).unwrap();
+    assert_eq!(config.units[3].addresses, config.units[4].addresses);
+}

@@ -1,0 +1,89 @@
+//! Checks of the units: each by itself, then how they refer to each other.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Problem, UnitConfig, UnitKind, UnitProblem};
+
+/// Checks all units. Two units may have the same prefix; both are charged then.
+pub(super) fn check(units: &[UnitConfig]) -> Result<(), Problem> {
+    let fault = |unit: &UnitConfig| {
+        let name = unit.name.clone();
+        move |problem| Problem::Unit { name, problem }
+    };
+    let mut by_name = HashMap::new();
+    for unit in units {
+        check_one(unit).map_err(fault(unit))?;
+        if by_name.insert(unit.name.as_str(), unit).is_some() {
+            return Err(fault(unit)(UnitProblem::Duplicate));
+        }
+    }
+    for unit in units {
+        if let Some(member) = unit.members.iter().find(|member| !by_name.contains_key(member.as_str())) {
+            return Err(fault(unit)(UnitProblem::UnknownMember(member.clone())));
+        }
+    }
+    let mut done = HashSet::new();
+    for unit in units {
+        if let Some(cycle) = find_cycle(unit, &by_name, &mut Vec::new(), &mut done) {
+            let (name, problem) = (cycle[0].to_owned(), UnitProblem::Cycle(cycle.join(" -> ")));
+            return Err(Problem::Unit { name, problem });
+        }
+    }
+    Ok(())
+}
+
+/// The parts fit the kind.
+fn check_one(unit: &UnitConfig) -> Result<(), UnitProblem> {
+    let kind = unit.kind;
+    if unit.name.is_empty() {
+        return Err(UnitProblem::EmptyName);
+    }
+    if unit.name.contains(char::is_control) {
+        return Err(UnitProblem::ControlCharacter);
+    }
+    if kind == UnitKind::Group {
+        return match (unit.addresses.is_empty(), unit.members.is_empty()) {
+            (false, _) => Err(UnitProblem::GroupAddresses),
+            (_, true) => Err(UnitProblem::NoMembers),
+            _ => Ok(()),
+        };
+    }
+    if !unit.members.is_empty() {
+        return Err(UnitProblem::Members(kind));
+    }
+    if unit.addresses.is_empty() {
+        return Err(UnitProblem::NoAddresses(kind));
+    }
+    let prefix = unit.addresses.iter().find(|net| net.prefix_len() < net.max_prefix_len());
+    match (kind, prefix) {
+        (UnitKind::Host | UnitKind::Cluster, Some(prefix)) => {
+            Err(UnitProblem::Prefix { kind, prefix: *prefix })
+        }
+        (UnitKind::Host, None) if unit.addresses.len() > 1 => {
+            Err(UnitProblem::Addresses(unit.addresses.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Depth-first; `path` is the way from the start to here, `done` what is known to lead to no cycle.
+fn find_cycle<'a>(
+    unit: &'a UnitConfig,
+    by_name: &HashMap<&'a str, &'a UnitConfig>,
+    path: &mut Vec<&'a str>,
+    done: &mut HashSet<&'a str>,
+) -> Option<Vec<&'a str>> {
+    let name = unit.name.as_str();
+    if done.contains(name) {
+        return None;
+    }
+    if let Some(first) = path.iter().position(|known| *known == name) {
+        return Some(path[first..].iter().copied().chain([name]).collect());
+    }
+    path.push(name);
+    let members = unit.members.iter().filter_map(|member| by_name.get(member.as_str()));
+    let cycle = members.into_iter().find_map(|member| find_cycle(member, by_name, path, done));
+    path.pop();
+    done.insert(name);
+    cycle
+}

@@ -1,0 +1,149 @@
+//! What a batch adds to which unit.
+//!
+//! Counts are first added up by class and only then spread over the units of each class, so that nested groups cost
+//! nothing per flow. A lookup is cheaper than remembering the class of every address.
+
+use rustc_hash::FxHashMap;
+
+use super::{Units, Zone};
+use crate::flow::{Batch, InOut, UnitCharge};
+
+impl Units {
+    /// What a batch adds to each unit, one entry a unit and hour, ascending.
+    ///
+    /// A flow's counts are `out` for each unit of its source and `in` for each unit of its destination, in the hour of
+    /// its last packet. A unit with both sides gets both. Overflow has no time of its own and falls in the hour of
+    /// `now_ms`.
+    pub fn charge(&self, batch: &Batch, zone: &Zone, now_ms: i64) -> Vec<UnitCharge> {
+        let mut by_class: FxHashMap<(u32, i64), InOut> = FxHashMap::default();
+        let mut hour = 0..0;
+        for flow in &batch.flows {
+            if !hour.contains(&flow.last_ms) {
+                hour = zone.hour_start(flow.last_ms)..zone.next_hour(flow.last_ms);
+            }
+            let source = by_class.entry((self.class_of(flow.key.src), hour.start)).or_default();
+            source.out_packets += flow.packets;
+            source.out_bytes += flow.bytes;
+            let destination = by_class.entry((self.class_of(flow.key.dst), hour.start)).or_default();
+            destination.in_packets += flow.packets;
+            destination.in_bytes += flow.bytes;
+        }
+        let now = zone.hour_start(now_ms);
+        for overflow in &batch.overflow {
+            by_class.entry((self.class_of(overflow.address), now)).or_default().add(&overflow.counts);
+        }
+        self.by_unit(by_class)
+    }
+
+    /// Adds up classes to units.
+    fn by_unit(&self, by_class: FxHashMap<(u32, i64), InOut>) -> Vec<UnitCharge> {
+        let mut by_unit: FxHashMap<(u32, i64), InOut> = FxHashMap::default();
+        for ((class, hour_ms), counts) in by_class {
+            for unit in self.of_class(class) {
+                by_unit.entry((unit.0, hour_ms)).or_default().add(&counts);
+            }
+        }
+        let charges = by_unit.into_iter();
+        let mut charges: Vec<_> =
+            charges.map(|((unit, hour_ms), counts)| UnitCharge { unit, hour_ms, counts }).collect();
+        charges.sort_unstable_by_key(|charge| (charge.unit, charge.hour_ms));
+        charges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::UnitKind;
+    use super::super::units::tests::{mapped, unit};
+    use super::*;
+    use crate::flow::{FlowDelta, FlowKey, OverflowDelta};
+
+    const HOUR_MS: i64 = 3_600_000;
+
+    fn flow(src: &str, dst: &str, packets: u64, bytes: u64, last_ms: i64) -> FlowDelta {
+        let key = FlowKey {
+            src: mapped(src),
+            dst: mapped(dst),
+            sport: 1,
+            dport: 2,
+            vlan: 0,
+            vlan_inner: 0,
+            proto: 17,
+            version: 4,
+            fragment: false,
+        };
+        FlowDelta { key, packets, bytes, first_ms: last_ms - 10, last_ms }
+    }
+
+    fn counts(in_packets: u64, in_bytes: u64, out_packets: u64, out_bytes: u64) -> InOut {
+        InOut { in_packets, in_bytes, out_packets, out_bytes }
+    }
+
+    fn charge(batch: &Batch, now_ms: i64) -> Vec<UnitCharge> {
+        let units = Units::new(&[
+            unit("lan", UnitKind::Net, &["10.0.0.0/8"]),
+            unit("server", UnitKind::Host, &["10.0.0.1"]),
+            unit("all", UnitKind::Group, &["lan", "server"]),
+        ]);
+        units.charge(batch, &Zone::parse("UTC").unwrap(), now_ms)
+    }
+
+    #[test]
+    fn sides_of_a_flow_are_charged_by_direction() {
+        let flows = vec![
+            flow("10.0.0.1", "192.0.2.1", 2, 200, 5),
+            flow("192.0.2.1", "10.0.0.1", 3, 3000, 6),
+            flow("10.0.0.2", "192.0.2.1", 1, 40, 7),
+            flow("192.0.2.1", "192.0.2.2", 9, 900, 8),
+        ];
+        let expected = [
+            UnitCharge { unit: 0, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
+            UnitCharge { unit: 1, hour_ms: 0, counts: counts(3, 3000, 2, 200) },
+            UnitCharge { unit: 2, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
+        ];
+        assert_eq!(charge(&Batch { flows, ..Batch::default() }, 0), expected);
+    }
+
+    #[test]
+    fn a_unit_with_both_sides_gets_both() {
+        let inside = Batch { flows: vec![flow("10.0.0.2", "10.0.0.1", 2, 200, 5)], ..Batch::default() };
+        let expected = [
+            UnitCharge { unit: 0, hour_ms: 0, counts: counts(2, 200, 2, 200) },
+            UnitCharge { unit: 1, hour_ms: 0, counts: counts(2, 200, 0, 0) },
+            UnitCharge { unit: 2, hour_ms: 0, counts: counts(2, 200, 2, 200) },
+        ];
+        assert_eq!(charge(&inside, 0), expected);
+
+        let itself = Batch { flows: vec![flow("10.0.0.1", "10.0.0.1", 2, 200, 5)], ..Batch::default() };
+        assert!(charge(&itself, 0).iter().all(|charge| charge.counts == counts(2, 200, 2, 200)));
+    }
+
+    #[test]
+    fn the_last_packet_of_a_flow_decides_its_hour() {
+        let flows = vec![
+            flow("10.0.0.2", "192.0.2.1", 1, 100, HOUR_MS + 5),
+            flow("10.0.0.2", "192.0.2.1", 1, 100, HOUR_MS - 1),
+            flow("10.0.0.2", "192.0.2.1", 1, 100, HOUR_MS),
+        ];
+        let charges = charge(&Batch { flows, ..Batch::default() }, 0);
+        let lan: Vec<_> = charges.iter().filter(|charge| charge.unit == 0).collect();
+        assert_eq!(lan.len(), 2);
+        assert_eq!((lan[0].hour_ms, lan[0].counts.out_packets), (0, 1));
+        assert_eq!((lan[1].hour_ms, lan[1].counts.out_packets), (HOUR_MS, 2));
+    }
+
+    #[test]
+    fn overflow_falls_in_the_current_hour() {
+        let overflow = vec![
+            OverflowDelta { address: mapped("10.0.0.1"), counts: counts(1, 10, 2, 20) },
+            OverflowDelta { address: mapped("10.9.0.0"), counts: counts(4, 40, 8, 80) },
+            OverflowDelta { address: mapped("192.0.2.1"), counts: counts(9, 9, 9, 9) },
+        ];
+        let expected = [
+            UnitCharge { unit: 0, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
+            UnitCharge { unit: 1, hour_ms: HOUR_MS, counts: counts(1, 10, 2, 20) },
+            UnitCharge { unit: 2, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
+        ];
+        assert_eq!(charge(&Batch { overflow, ..Batch::default() }, HOUR_MS + 1), expected);
+    }
+}
