@@ -8,6 +8,8 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
@@ -27,13 +29,14 @@ pub struct Blast {
     count: u64,
     cpu: Option<usize>,
     rate: Option<u64>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Blast {
     /// Will send `count` frames, taking `frames` in turn.
     pub fn new(frames: Vec<Vec<u8>>, count: u64) -> Self {
         assert!(!frames.is_empty(), "a blast needs a frame to send");
-        Self { frames, count, cpu: None, rate: None }
+        Self { frames, count, cpu: None, rate: None, stop: Arc::default() }
     }
 
     /// Sends from this CPU only.
@@ -48,7 +51,13 @@ impl Blast {
         self
     }
 
-    /// Sends from `device` in `from` and returns the number of frames sent once `peer_device` in `peer` has received
+    /// Ends early, between two batches, once `stop` is set.
+    pub fn until(mut self, stop: &Arc<AtomicBool>) -> Self {
+        self.stop = Arc::clone(stop);
+        self
+    }
+
+    /// Sends from `device_name` in `from` and returns the number of frames sent once `peer_device` in `peer` has received
     /// them all. Panics when it has received another number: then something else was sent, or something was dropped.
     pub fn send(self, from: &Namespace, device_name: &str, peer: &Namespace, peer_device: &str) -> u64 {
         let before = device(peer, peer_device);
@@ -90,7 +99,7 @@ impl Blast {
     fn pump(&self, socket: &OwnedFd, mut messages: Vec<libc::mmsghdr>) -> io::Result<u64> {
         let started = Instant::now();
         let (mut sent, mut next) = (0, 0);
-        while sent < self.count {
+        while sent < self.count && !self.stop.load(Ordering::Relaxed) {
             let length = BATCH.min(messages.len() - next).min((self.count - sent) as usize);
             let batch = &mut messages[next..next + length];
             // SAFETY: the headers point into vectors and frames that outlive the call; the kernel writes msg_len only.

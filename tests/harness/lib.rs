@@ -5,14 +5,18 @@
 //! ends with [`ledger::assert_ledger`]. Tests know the daemon from outside only: its configuration, its exit codes and
 //! what `ngctl --json` prints. Everything here panics when it cannot do its work: a test has then failed.
 //!
-//! Names are unique, so that tests may run in parallel; the two that need both CPUs say so.
+//! Names are unique, so that tests may run in parallel.
 
 pub mod blast;
 pub mod capture;
+pub mod config;
+pub mod daemon;
+pub mod disk;
 pub mod foreign;
 pub mod frame;
 pub mod hooks;
 pub mod lab;
+pub mod ledger;
 pub mod ns;
 pub mod poll;
 pub mod tcp;

@@ -10,7 +10,7 @@
 //! That these agree is a test of its own (`live/instruments.rs`).
 
 use std::fs;
-use std::ops::Sub;
+use std::ops::{AddAssign, Sub};
 
 use crate::ns::Namespace;
 
@@ -31,6 +31,13 @@ impl Sub for Traffic {
 
     fn sub(self, before: Self) -> Self {
         Self { packets: self.packets - before.packets, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
     }
 }
 

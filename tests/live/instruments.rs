@@ -1,9 +1,11 @@
 //! The instruments agree with each other: without a daemon, each truth is measured by another one.
 
+use std::io::ErrorKind::StorageFull;
 use std::net::SocketAddr;
 
 use netams_tests::blast::Blast;
 use netams_tests::capture::Capture;
+use netams_tests::disk::SmallDisk;
 use netams_tests::foreign::{Foreign, Place};
 use netams_tests::frame::{Frame, UDP};
 use netams_tests::hooks::{self, Direction};
@@ -117,4 +119,18 @@ fn foreign_programs_count_what_passes_and_can_be_taken_off() {
     send();
     assert_eq!([&first, &last, &clsact].map(Foreign::passed), [1_000, 2_000, 2_000]);
     assert_eq!(hooks::programs(&lab.router, "cl0", Direction::Ingress), order[1..]);
+}
+
+#[test]
+fn a_small_disk_is_full_until_it_is_freed() {
+    if !require_live() {
+        return;
+    }
+    let disk = SmallDisk::new(1 << 20);
+    let write = || std::fs::write(disk.path().join("file"), [0; 8192]).map_err(|e| e.kind());
+    assert_eq!(write(), Ok(()));
+    disk.fill();
+    assert_eq!(std::fs::write(disk.path().join("other"), [1; 8192]).map_err(|e| e.kind()), Err(StorageFull));
+    disk.free();
+    assert_eq!(write(), Ok(()));
 }
