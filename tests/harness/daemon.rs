@@ -210,9 +210,9 @@ impl<'lab> Daemon<'lab> {
         self.ask(&["msg", "netams:", "ledger"])
     }
 
-    /// `ngctl flows` with further arguments.
+    /// `ngctl flows` with further arguments; 1000 records at most, the totals are those of all that match.
     pub fn flows(&self, args: &[&str]) -> Flows {
-        self.ask(&[&["flows"], args].concat())
+        self.ask(&[&["flows", "--top", "1000"], args].concat())
     }
 
     /// `ngctl units`

@@ -13,6 +13,8 @@ pub const ETH_IPV6: u16 = 0x86dd;
 pub const ETH_VLAN: u16 = 0x8100;
 /// Ethernet type of an 802.1ad (outer) tag.
 pub const ETH_QINQ: u16 = 0x88a8;
+/// IP protocol number of ICMP.
+pub const ICMP: u8 = 1;
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.

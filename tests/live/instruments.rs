@@ -134,3 +134,16 @@ fn a_small_disk_is_full_until_it_is_freed() {
     disk.free();
     assert_eq!(write(), Ok(()));
 }
+
+#[test]
+fn an_added_wire_carries_frames_and_can_be_renamed_while_up() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.add_wire("dyn0a", "peer0");
+    let blast = Blast::new(vec![small_frame()], 100);
+    blast.clone().send(&lab.client, "peer0", &lab.router, "dyn0a");
+    lab.router.run("ip link set dyn0a name dyn0b");
+    blast.send(&lab.client, "peer0", &lab.router, "dyn0b");
+}

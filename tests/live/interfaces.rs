@@ -7,12 +7,12 @@ use std::time::Duration;
 use netams_tests::blast::Blast;
 use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
-use netams_tests::frame::{Frame, UDP};
+use netams_tests::frame::{Frame, ICMP, UDP};
 use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, ROUTER4, SINK4};
 use netams_tests::ledger::{assert_ledger, flow_total};
 use netams_tests::poll::wait_until;
 use netams_tests::require_live;
-use netams_tests::truth::Traffic;
+use netams_tests::truth::{Traffic, device};
 
 fn frame(port: u16) -> Vec<u8> {
     Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, SINK4, UDP, &[]).udp(1, port).payload(36).build()
@@ -48,7 +48,12 @@ fn local_traffic_is_counted_once_in_each_direction() {
     let lab = Lab::new();
     let config = Config::default().unit("router", "host", &["192.0.2.1"]);
     let daemon = Daemon::start(&lab.router, &config);
-    lab.client.run(&format!("ping -q -c 100 -i 0.002 -s 56 {ROUTER4}"));
+    // An echo request: type 8, code 0, checksum, then zeros.
+    let request = Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, ROUTER4, ICMP, &[]);
+    let request = request.raw(&[8, 0, 0xf7, 0xff]).raw(&[0; 60]).build();
+    let before = device(&lab.client, "eth0").rx_packets;
+    Blast::new(vec![request], 100).send(&lab.client, "eth0", &lab.router, "cl0");
+    assert_eq!(device(&lab.client, "eth0").rx_packets - before, 100, "the router answers");
     let hundred = Traffic { packets: 100, bytes: 8_400 };
     let (client, router) = (format!("{CLIENT4}/32"), format!("{ROUTER4}/32"));
     assert_eq!(flow_total(&daemon, &["--proto", "1", "--src", &client]), hundred, "requests, at ingress");
