@@ -24,8 +24,9 @@ pub const UDP: u8 = 17;
 #[derive(Debug, Clone)]
 pub struct Frame {
     bytes: Vec<u8>,
-    /// Where the type of the next header belongs, if the last header has such a field.
+    /// The IP header, whose length field [`Frame::build`] fills in.
     ip: Option<Ip>,
+    /// Where the UDP header begins.
     udp_at: Option<usize>,
 }
 

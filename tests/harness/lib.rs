@@ -5,7 +5,9 @@
 //! ends with [`ledger::assert_ledger`]. Tests know the daemon from outside only: its configuration, its exit codes and
 //! what `ngctl --json` prints. Everything here panics when it cannot do its work: a test has then failed.
 //!
-//! Names are unique, so that tests may run in parallel.
+//! Names are unique and nothing outside a lab is touched, so tests may run in parallel. `live/load.rs` wants both CPUs
+//! for itself to be fast, so the whole suite is run by `cargo test -p netams-tests -- --test-threads=1`, after the
+//! binaries have been built (see [`daemon::binary`]).
 
 pub mod blast;
 pub mod capture;

@@ -87,7 +87,7 @@ fn comes_back(attach: &'static str, remove: impl Fn(&Lab, &Hook)) {
     sent += send(&lab, 1_000);
     wait_until("our program is attached again", Duration::from_secs(3), || programs().len() == 1);
     wait_until("the event is recorded", Duration::from_secs(3), || {
-        daemon.events().iter().any(|event| event.kind.starts_with("hook") && event.detail.contains("cl0"))
+        daemon.events().iter().any(|event| event.kind == "hook_replaced" && event.detail.contains("cl0"))
     });
     assert_eq!(programs(), [ingress(&daemon).program_id]);
 
