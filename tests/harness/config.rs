@@ -1,0 +1,76 @@
+//! The daemon's configuration file, written from a test.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// What a test sets; the rest is the daemon's default or belongs to [`crate::daemon::Daemon`].
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `kernel.interfaces`.
+    pub interfaces: Vec<&'static str>,
+    /// `kernel.attach`.
+    pub attach: &'static str,
+    /// `kernel.flows`.
+    pub flows: u32,
+    /// `kernel.spill`.
+    pub spill: u32,
+    /// `kernel.on_exit`.
+    pub on_exit: &'static str,
+    /// `accounting.interval_ms`.
+    pub interval_ms: u32,
+    /// `state`, when it is not to be in the daemon's own folder.
+    pub state: Option<PathBuf>,
+    /// Appended as it is, after everything else.
+    pub extra: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interfaces: vec!["cl0", "sv0"],
+            attach: "auto",
+            flows: 4096,
+            spill: 16384,
+            on_exit: "detach",
+            interval_ms: 200,
+            state: None,
+            extra: String::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Adds a unit; `kind` is `host`, `cluster` or `net`, `members` its addresses, or `group` and the names of units.
+    pub fn unit(mut self, name: &str, kind: &str, members: &[&str]) -> Self {
+        let key = if kind == "group" { "members" } else { "addresses" };
+        let unit = format!("[[unit]]\nname = {name:?}\nkind = {kind:?}\n{key} = {members:?}\n");
+        self.extra.push_str(&unit);
+        self
+    }
+
+    /// The file's text, for a daemon that keeps everything below `place`.
+    pub fn toml(&self, place: &Path) -> String {
+        let state = self.state.clone().unwrap_or_else(|| place.join("state"));
+        let mut text = String::new();
+        // Debug of paths and strings is a TOML basic string as long as they are plain ASCII, which they are.
+        let written = write!(
+            text,
+            "state = {state:?}\n\
+             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
+             [accounting]\ninterval_ms = {}\n\
+             [control]\nsocket = {:?}\ngroup = \"netams\"\n\
+             {}",
+            self.interfaces,
+            self.attach,
+            self.flows,
+            self.spill,
+            self.on_exit,
+            place.join("bpf"),
+            self.interval_ms,
+            place.join("control.sock"),
+            self.extra,
+        );
+        written.expect("writing to a string");
+        text
+    }
+}

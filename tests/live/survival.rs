@@ -1,0 +1,138 @@
+//! Nothing is lost by dying, and nothing is counted twice by coming back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use netams_tests::blast::Blast;
+use netams_tests::config::Config;
+use netams_tests::daemon::Daemon;
+use netams_tests::frame::{Frame, UDP};
+use netams_tests::hooks::{self, Direction};
+use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, SINK4};
+use netams_tests::ledger::{assert_ledger, flow_total};
+use netams_tests::require_live;
+use netams_tests::truth::{Traffic, device};
+
+const PORT: u16 = 7100;
+const BYTES: u64 = 64;
+
+/// Traffic from the client that goes on until it is stopped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<u64>,
+    before: u64,
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let frame = |port| {
+        Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, SINK4, UDP, &[]).udp(port, PORT).payload(36).build()
+    };
+    (1..=100).map(frame).collect()
+}
+
+fn load(lab: &Lab) -> Load {
+    let stop = Arc::new(AtomicBool::new(false));
+    let blast = Blast::new(frames(), u64::MAX).rate(40_000).until(&stop);
+    let before = device(&lab.router, "cl0").rx_packets;
+    Load { stop, sender: lab.client.spawn(move || blast.transmit("eth0").expect("send frames")), before }
+}
+
+impl Load {
+    fn end(self, lab: &Lab) -> Traffic {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().expect("the sender");
+        assert_eq!(device(&lab.router, "cl0").rx_packets - self.before, sent, "received by the router");
+        Traffic { packets: sent, bytes: sent * BYTES }
+    }
+}
+
+/// The hooks the daemon says it has are the only programs there.
+fn one_program_per_hook(lab: &Lab, daemon: &Daemon) {
+    let hooks = daemon.node().hooks;
+    assert_eq!(hooks.len(), 4, "two interfaces, two directions: {hooks:#?}");
+    for hook in hooks {
+        let direction = if hook.direction == "ingress" { Direction::Ingress } else { Direction::Egress };
+        let programs = hooks::programs(&lab.router, &hook.interface, direction);
+        assert_eq!(programs, [hook.program_id], "{} {direction}", hook.interface);
+    }
+}
+
+fn killed_twenty_times(attach: &'static str) {
+    let lab = Lab::new();
+    let config =
+        Config { attach, interval_ms: 50, ..Config::default() }.unit("client", "host", &["192.0.2.2"]);
+    let mut daemon = Daemon::start(&lab.router, &config);
+    let load = load(&lab);
+    for round in 0..20 {
+        // Another moment of the 50 ms cycle each time: while it waits, drains, commits or zeroes.
+        thread::sleep(Duration::from_millis(60 + 7 * round));
+        daemon.kill9();
+        daemon.start_again();
+        one_program_per_hook(&lab, &daemon);
+    }
+    let sent = load.end(&lab);
+    assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]), sent, "{attach}");
+    let unit = daemon.units().units.remove(0).total;
+    assert_eq!(Traffic { packets: unit.out_packets, bytes: unit.out_bytes }, sent, "the unit, {attach}");
+    assert_ledger(&daemon.ledger());
+}
+
+#[test]
+fn kill9_under_load_loses_and_doubles_nothing_with_tcx() {
+    if require_live() {
+        killed_twenty_times("tcx");
+    }
+}
+
+#[test]
+fn kill9_under_load_loses_and_doubles_nothing_with_clsact() {
+    if require_live() {
+        killed_twenty_times("clsact");
+    }
+}
+
+#[test]
+fn on_exit_stay_counts_while_the_daemon_is_away() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut daemon = Daemon::start(&lab.router, &Config { on_exit: "stay", ..Config::default() });
+    let load = load(&lab);
+    for _ in 0..3 {
+        daemon.restart();
+    }
+    assert_eq!(daemon.terminate(), 0);
+    let sent = load.end(&lab);
+    daemon.start_again();
+    one_program_per_hook(&lab, &daemon);
+    assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]), sent);
+    assert_ledger(&daemon.ledger());
+}
+
+#[test]
+fn on_exit_detach_commits_everything_and_leaves_no_program() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    for attach in ["tcx", "clsact"] {
+        // An interval longer than the test: what is counted is committed because the daemon ends.
+        let config = Config { attach, interval_ms: 60_000, ..Config::default() };
+        let mut daemon = Daemon::start(&lab.router, &config);
+        let sent = Blast::new(frames(), 10_000).send(&lab.client, "eth0", &lab.router, "cl0");
+        assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+        for device in ["cl0", "sv0"] {
+            for direction in [Direction::Ingress, Direction::Egress] {
+                let left = hooks::programs(&lab.router, device, direction);
+                assert!(left.is_empty(), "{left:?} left, {attach} at {device} {direction}");
+            }
+        }
+        daemon.start_again();
+        let counted = flow_total(&daemon, &["--port", &PORT.to_string()]);
+        assert_eq!(counted, Traffic { packets: sent, bytes: sent * BYTES }, "{attach}");
+        assert_ledger(&daemon.ledger());
+    }
+}
