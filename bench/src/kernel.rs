@@ -104,7 +104,8 @@ fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> any
                 // Every packet must find room: empty tables each time.
                 ebpf = load(geometry)?;
             }
-            let packets = if flows == NEW_FLOWS { options.packets.min(options.table / 2) } else { options.packets };
+            let packets =
+                if flows == NEW_FLOWS { options.packets.min(options.table / 2) } else { options.packets };
             let ns = run_once(&mut ebpf, program, frame, flows, packets)?;
             // The first round fills tables and caches.
             if round > 0 {
@@ -131,7 +132,7 @@ fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> any
 }
 
 fn load(geometry: Geometry) -> anyhow::Result<Ebpf> {
-    Ok(kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, None)?)
+    Ok(kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, &[("plain", geometry.spill)], None)?)
 }
 
 fn run_once(ebpf: &mut Ebpf, program: &str, frame: &Frame, flows: u32, packets: u32) -> anyhow::Result<f64> {

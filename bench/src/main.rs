@@ -12,7 +12,10 @@ use clap::{Parser, Subcommand};
 
 /// Measures what metering costs on this machine.
 #[derive(Parser)]
-#[command(version, after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000")]
+#[command(
+    version,
+    after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -38,10 +38,12 @@ pub mod map {
     pub const SPILL: &str = "spill";
     /// Array of [`super::OverflowCell`], halves * CPUs * classes.
     pub const OVERFLOW: &str = "overflow";
+    /// Least-recently-used hash of [`super::FragmentKey`] to the [`super::FlowKey`] of the first fragment.
+    pub const FRAGMENTS: &str = "fragments";
     /// Longest-prefix table of [`super::PrefixKey`] to class.
     pub const PREFIXES: &str = "prefixes";
     /// All of them.
-    pub const ALL: [&str; 6] = [CONTROL, COUNTERS, FLOWS, SPILL, OVERFLOW, PREFIXES];
+    pub const ALL: [&str; 7] = [CONTROL, COUNTERS, FLOWS, SPILL, OVERFLOW, FRAGMENTS, PREFIXES];
 }
 
 /// Names of the constants in [`OBJECT`] that are set before it is loaded.
@@ -160,6 +162,23 @@ abi!(
         first: u32,
         /// Stamp of the last packet.
         last: u32,
+    }
+);
+abi!(
+    /// What the fragments of one packet have in common.
+    FragmentKey, 40 {
+        /// Source address.
+        src: [u8; 16],
+        /// Destination address.
+        dst: [u8; 16],
+        /// Identification, as on the wire.
+        id: u32,
+        /// The protocol that the fragment itself names.
+        proto: u8,
+        /// 4 or 6.
+        version: u8,
+        /// Zero.
+        reserved: u16,
     }
 );
 abi!(

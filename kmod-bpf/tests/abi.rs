@@ -31,10 +31,10 @@ impl<'a> Btf<'a> {
             let info = word(rest, 4);
             let count = (info & 0xffff) as usize;
             let follows = match info >> 24 & 0x1f {
-                1 | 14 | 17 => 4,           // int, var, decl_tag
-                3 => 12,                    // array
+                1 | 14 | 17 => 4,              // int, var, decl_tag
+                3 => 12,                       // array
                 4 | 5 | 15 | 19 => count * 12, // struct, union, datasec, enum64
-                6 | 13 => count * 8,        // enum, func_proto
+                6 | 13 => count * 8,           // enum, func_proto
                 _ => 0,
             };
             types.push((word(rest, 0), info, word(rest, 8), &rest[12..12 + follows]));
@@ -76,18 +76,20 @@ fn rust_and_c_agree_on_every_field() {
     let file = object::File::parse(OBJECT).unwrap();
     let section = file.section_by_name(".BTF").unwrap();
     let structs = Btf::parse(section.data().unwrap()).structs();
-    let expected: [(&str, usize, &[(&str, usize, usize)]); 8] = [
+    let expected: [(&str, usize, &[(&str, usize, usize)]); 9] = [
         ("flow_key", size_of::<FlowKey>(), FlowKey::FIELDS),
         ("flow_slot", size_of::<FlowSlot>(), FlowSlot::FIELDS),
         ("flow_set", size_of::<FlowSet>(), FlowSet::FIELDS),
         ("spill_value", size_of::<SpillValue>(), SpillValue::FIELDS),
+        ("fragment_key", size_of::<FragmentKey>(), FragmentKey::FIELDS),
         ("overflow_cell", size_of::<OverflowCell>(), OverflowCell::FIELDS),
         ("prefix_key", size_of::<PrefixKey>(), PrefixKey::FIELDS),
         ("counters", size_of::<Counters>(), Counters::FIELDS),
         ("control", size_of::<Control>(), Control::FIELDS),
     ];
     for (name, size, fields) in expected {
-        let (c_size, c_fields) = structs.get(name).unwrap_or_else(|| panic!("no struct {name} in the object"));
+        let (c_size, c_fields) =
+            structs.get(name).unwrap_or_else(|| panic!("no struct {name} in the object"));
         assert_eq!(*c_size, size, "size of {name}");
         let fields: Fields = fields.iter().map(|(n, o, s)| ((*n).to_owned(), *o, *s)).collect();
         assert_eq!(*c_fields, fields, "fields of {name}");
@@ -99,14 +101,8 @@ fn the_object_has_the_named_programs_maps_and_constants() {
     use object::ObjectSymbol;
     let file = object::File::parse(OBJECT).unwrap();
     let symbols: Vec<String> = file.symbols().filter_map(|s| s.name().ok().map(str::to_owned)).collect();
-    let constants = [
-        constant::CPUS,
-        constant::SETS,
-        constant::CLASSES,
-        constant::MARK,
-        constant::COARSE,
-        constant::SEED,
-    ];
+    let constants =
+        [constant::CPUS, constant::SETS, constant::CLASSES, constant::MARK, constant::COARSE, constant::SEED];
     for name in program::ALL.iter().chain(&map::ALL).chain(&constants) {
         assert!(symbols.iter().any(|s| s == name), "no symbol {name}");
     }

@@ -177,14 +177,3 @@ pub struct Batch {
     /// The ledger's terms.
     pub counters: Counters,
 }
-
-/// What one batch adds to one unit in one hour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnitCharge {
-    /// Index of the unit in the order of the configuration.
-    pub unit: u32,
-    /// Start of the local hour, milliseconds UTC since 1970.
-    pub hour_ms: i64,
-    /// What to add.
-    pub counts: InOut,
-}

@@ -9,6 +9,7 @@
 //!
 //! `flow` and `policy` do no I/O; only `source::kernel` sees aya and `kmod-bpf`; only `store` sees rusqlite.
 
+pub mod check;
 pub mod config;
 pub mod control;
 pub mod daemon;

@@ -1,3 +1,154 @@
-//! The `netamsd` binary.
+//! The `netamsd` binary: arguments, configuration, log, and from errors to exit codes.
 
-fn main() {}
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Parser, error::ErrorKind};
+use netamsd::{
+    check,
+    config::{Config, ConfigError},
+    control::ControlError,
+    daemon::{self, DaemonError},
+    source::kernel::KernelError,
+    store::StoreError,
+    sys::SysError,
+};
+
+/// Exit codes of sysexits(3).
+mod exit {
+    pub const USAGE: u8 = 64;
+    pub const DATA: u8 = 65;
+    pub const UNAVAILABLE: u8 = 69;
+    pub const SOFTWARE: u8 = 70;
+    pub const OS: u8 = 71;
+    pub const CANNOT_CREATE: u8 = 73;
+    pub const IO: u8 = 74;
+    pub const TEMPORARY: u8 = 75;
+    pub const NO_PERMISSION: u8 = 77;
+    pub const CONFIG: u8 = 78;
+}
+
+const HELP: &str = "\
+Exit codes:
+  0   ended as asked              73  the state folder or socket cannot be made
+  64  wrong usage                 74  the disk is full or cannot be read or written
+  65  damaged or newer database   75  in use by another netamsd, or locked: try again
+  69  the kernel cannot serve     77  capabilities are missing
+  70  internal error              78  wrong configuration
+  71  the system refuses
+
+Examples:
+  netamsd --check --config ./netams.toml
+  netamsd --config /etc/netams/netams.toml";
+
+/// Meters the traffic of network interfaces and answers ngctl.
+#[derive(Parser)]
+#[command(version, after_help = HELP)]
+struct Arguments {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE", default_value = "/etc/netams/netams.toml")]
+    config: PathBuf,
+    /// Say what this machine and the configuration lack, change nothing, and end
+    #[arg(long)]
+    check: bool,
+    /// Remove programs and tables that a killed daemon left in this network namespace; counts not yet stored are given up
+    #[arg(long, conflicts_with = "check")]
+    cleanup: bool,
+}
+
+enum Failure {
+    Config(ConfigError),
+    Daemon(DaemonError),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        let Self::Daemon(error) = self else { return exit::CONFIG };
+        match error {
+            DaemonError::Sys(e) => match e {
+                SysError::Capabilities(_) => exit::NO_PERMISSION,
+                SysError::State(..) => exit::CANNOT_CREATE,
+                SysError::StateTaken(..) | SysError::NamespaceTaken => exit::TEMPORARY,
+                SysError::Change(_) | SysError::NamespaceLock(_) => exit::OS,
+            },
+            DaemonError::Kernel(e) => match e {
+                KernelError::Memory { .. } | KernelError::NoInterface(_) => exit::CONFIG,
+                KernelError::Machine(_) | KernelError::Load(_) | KernelError::Abi(_) => exit::UNAVAILABLE,
+                KernelError::Object => exit::SOFTWARE,
+                _ => exit::OS,
+            },
+            DaemonError::Store(e) => match e {
+                StoreError::Corrupt { .. } | StoreError::Newer { .. } => exit::DATA,
+                StoreError::Full { .. } | StoreError::Io { .. } => exit::IO,
+                StoreError::Locked { .. } => exit::TEMPORARY,
+                StoreError::Open { .. } => exit::CANNOT_CREATE,
+                StoreError::UnknownUnit { .. } | StoreError::Other { .. } => exit::SOFTWARE,
+            },
+            DaemonError::Control(ControlError::InUse { .. }) => exit::TEMPORARY,
+            DaemonError::Control(_) => exit::CANNOT_CREATE,
+            DaemonError::Io(_) => exit::OS,
+            DaemonError::Meter => exit::SOFTWARE,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Daemon(e) => e.fmt(f),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            // Nowhere to say that it could not be printed.
+            let _ = e.print();
+            let asked = matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(exit::USAGE) };
+        }
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("netamsd: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = Config::load(&arguments.config).map_err(Failure::Config)?;
+    if arguments.check {
+        return report(check::check(&config));
+    }
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_env_filter(config.log.level.as_str())
+        .init();
+    if arguments.cleanup {
+        let (bpffs, held) = daemon::cleanup(&config).map_err(Failure::Daemon)?;
+        println!("removed what netamsd had in {}; {held} packets were not stored", bpffs.display());
+        return Ok(());
+    }
+    daemon::run(&config).map_err(Failure::Daemon)
+}
+
+/// Prints the findings; the first obstacle decides the exit code.
+fn report(findings: Vec<check::Finding>) -> Result<(), Failure> {
+    let mut first = None;
+    for finding in findings {
+        let mark = if finding.error.is_some() { "fails" } else { "ok" };
+        println!("{mark:<6}{:<15} {}", finding.what, finding.text);
+        first = first.or(finding.error);
+    }
+    first.map_or(Ok(()), |error| Err(Failure::Daemon(error)))
+}

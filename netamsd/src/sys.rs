@@ -1,1 +1,136 @@
-//! (being written)
+//! What the daemon asks of the operating system besides packets: capabilities, and not running twice.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Seek, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    },
+    path::{Path, PathBuf},
+};
+
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::fcntl::{Flock, FlockArg};
+
+/// Why the daemon may not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SysError {
+    /// Capabilities are missing.
+    #[error("the eBPF source needs {0}; run as root or set AmbientCapabilities=")]
+    Capabilities(String),
+    /// Capabilities cannot be read or given up.
+    #[error("cannot change capabilities: {0}")]
+    Change(String),
+    /// The state folder cannot be made.
+    #[error("cannot create the state folder {0}: {1}; choose another one by `state`")]
+    State(PathBuf, io::Error),
+    /// The state folder belongs to another daemon.
+    #[error("the state folder {0} is in use by netamsd with pid {1}; stop that one or set another `state`")]
+    StateTaken(PathBuf, String),
+    /// This network namespace is metered already.
+    #[error(
+        "another netamsd meters this network namespace; stop that one, two would count each packet twice"
+    )]
+    NamespaceTaken,
+    /// The lock of the network namespace cannot be taken.
+    #[error("cannot lock the network namespace: {0}")]
+    NamespaceLock(io::Error),
+}
+
+/// Each need, and the older capability that includes it.
+const NEEDED: [(Capability, Option<Capability>); 3] = [
+    (Capability::CAP_BPF, Some(Capability::CAP_SYS_ADMIN)),
+    (Capability::CAP_NET_ADMIN, None),
+    (Capability::CAP_PERFMON, Some(Capability::CAP_SYS_ADMIN)),
+];
+
+/// Whether the capabilities for loading and attaching programs are there.
+///
+/// # Errors
+/// Names those that are missing.
+pub fn require_capabilities() -> Result<(), SysError> {
+    let held = caps::read(None, CapSet::Effective).map_err(|e| SysError::Change(e.to_string()))?;
+    let missing: Vec<String> = NEEDED
+        .into_iter()
+        .filter(|(need, instead)| !held.contains(need) && !instead.is_some_and(|i| held.contains(&i)))
+        .map(|(need, _)| need.to_string())
+        .collect();
+    if missing.is_empty() { Ok(()) } else { Err(SysError::Capabilities(missing.join(" and "))) }
+}
+
+/// Gives up, for this thread and those it starts, everything but what attaching and map access need.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn drop_capabilities() -> Result<(), SysError> {
+    let failed = |e: caps::errors::CapsError| SysError::Change(e.to_string());
+    let keep: CapsHashSet = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().collect();
+    let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
+    let keep: CapsHashSet = keep.intersection(&held).copied().collect();
+    caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
+    caps::set(None, CapSet::Permitted, &keep).map_err(failed)?;
+    caps::clear(None, CapSet::Inheritable).map_err(failed)
+}
+
+/// Held while the daemon runs; the kernel gives both locks back when it dies.
+#[derive(Debug)]
+pub struct Locks {
+    _state: Flock<File>,
+    _namespace: UnixListener,
+}
+
+/// Makes the state folder and takes it, and this network namespace, for this daemon alone.
+///
+/// # Errors
+/// When the folder cannot be made, or either is taken.
+pub fn lock(state: &Path) -> Result<Locks, SysError> {
+    let failed = |e| SysError::State(state.to_owned(), e);
+    fs::create_dir_all(state).map_err(failed)?;
+    let path = state.join("lock");
+    let options = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
+    let mut file = match Flock::lock(options.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => file,
+        Err((mut file, _)) => {
+            let mut pid = String::new();
+            // Only for the message.
+            let _ = file.read_to_string(&mut pid);
+            return Err(SysError::StateTaken(state.to_owned(), pid.trim().to_owned()));
+        }
+    };
+    // The pid is for people; a disk too full for it is the store's to report.
+    let _ =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    // An abstract socket: its name lives in the network namespace and vanishes with the process.
+    let name = SocketAddr::from_abstract_name("netamsd").map_err(SysError::NamespaceLock)?;
+    let namespace = UnixListener::bind_addr(&name).map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => SysError::NamespaceTaken,
+        _ => SysError::NamespaceLock(e),
+    })?;
+    Ok(Locks { _state: file, _namespace: namespace })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_folder_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a/b");
+        let held = lock(&state).unwrap();
+        let pid = std::process::id().to_string();
+        assert!(matches!(lock(&state), Err(SysError::StateTaken(at, by)) if at == state && by == pid));
+        drop(held);
+        lock(&state).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let state = file.join("state");
+        assert!(matches!(lock(&state), Err(SysError::State(at, _)) if at == state));
+    }
+}

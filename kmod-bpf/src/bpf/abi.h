@@ -53,6 +53,16 @@ struct spill_value {
 	__u32 last;
 };
 
+/* What the fragments of one packet have in common; the value of their table is the flow of the first one. */
+struct fragment_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u32 id; /* as on the wire */
+	__u8 proto; /* the one that the fragment itself names */
+	__u8 version;
+	__u16 reserved;
+};
+
 /* Traffic of an address prefix for which the tables had no room. */
 struct overflow_cell {
 	__u64 in_packets;

@@ -61,6 +61,14 @@ struct {
 	__type(value, struct overflow_cell);
 } overflow SEC(".maps");
 
+/* Flows of the latest first fragments; the oldest make room for new ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, struct flow_key);
+} fragments SEC(".maps");
+
 /* Class of each configured prefix: its number among the overflow cells. Class 0 means none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -97,6 +105,31 @@ static __always_inline bool same_key(const struct flow_key *a, const struct flow
 	const word *x = (const word *)a, *y = (const word *)b;
 
 	return x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5] && x[0] == y[0] && x[2] == y[2];
+}
+
+/* Remembers a first fragment's flow, and gives a later fragment that of its first one, or flags it. */
+static __noinline int join_fragments(struct packet *p)
+{
+	struct fragment_key key = { 0 };
+	struct flow_key *first;
+
+	if (!p)
+		return 0;
+	__builtin_memcpy(key.src, p->key.src, 16);
+	__builtin_memcpy(key.dst, p->key.dst, 16);
+	key.id = p->fragment_id;
+	key.proto = p->fragment_proto;
+	key.version = p->key.version;
+	if (p->fragment == FIRST_FRAGMENT) {
+		bpf_map_update_elem(&fragments, &key, &p->key, BPF_ANY);
+		return 0;
+	}
+	first = bpf_map_lookup_elem(&fragments, &key);
+	if (first)
+		p->key = *first;
+	else
+		p->key.fragment = 1;
+	return 0;
 }
 
 static __always_inline void add_overflow(const struct packet *p, __u32 partition, bool source)

@@ -44,8 +44,10 @@ static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, con
 
 	switch (parse(skb, ethernet, &p)) {
 	case PARSED_IP:
-		if (p.key.fragment)
-			count->fragments++;
+		if (p.fragment != WHOLE) {
+			join_fragments(&p);
+			count->fragments += p.key.fragment;
+		}
 		if (p.headers_unknown)
 			count->gso_headers_unknown++;
 		account(&p, partition, half, count);

@@ -24,11 +24,14 @@
 #define MAX_EXTENSIONS 8  /* IPv6 extension headers that are walked */
 #define MAX_OFFSET 0x3fff /* tells the verifier that header offsets are small */
 
+#define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define IP6_FRAGMENT_OFFSET 0xfff8
+#define IP6_MORE_FRAGMENTS 0x0001
 #define IP6_JUMBO_OPTION 0xc2 /* RFC 2675; the kernel puts it into IPv6 super-packets of more than 64 KiB */
 #define NEXT_MOBILITY 135
 
+enum fragment { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 enum parsed { PARSED_IP, PARSED_NON_IP, PARSED_MALFORMED };
 
 /* What is read from the packet's context, once: the verifier wants plain accesses, which loops make the compiler forget. */
@@ -43,6 +46,9 @@ struct packet {
 	struct flow_key key;
 	__u64 bytes; /* layer-3 bytes of all wire packets */
 	__u32 segs;  /* wire packets */
+	enum fragment fragment;
+	__u32 fragment_id;   /* as on the wire */
+	__u8 fragment_proto; /* the one that the fragment itself names */
 	bool headers_unknown;
 };
 
@@ -100,7 +106,10 @@ static __always_inline void count_segments(const struct frame *f, struct packet 
 	p->bytes = len;
 	if (!size)
 		return;
-	if (p->key.proto == IPPROTO_TCP) {
+	if (!l4) {
+		headers = 0;
+		p->headers_unknown = true;
+	} else if (p->key.proto == IPPROTO_TCP) {
 		offset = header(f, l4 + 12, 1, &buf);
 		if (offset)
 			headers += (*offset >> 4) * 4;
@@ -137,9 +146,12 @@ static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, s
 	dst[3] = ip->daddr;
 	p->key.proto = ip->protocol;
 	p->key.version = 4;
-	if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
-		p->key.fragment = 1;
-	else
+	if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET | IP_MORE_FRAGMENTS)) {
+		p->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET) ? LATER_FRAGMENT : FIRST_FRAGMENT;
+		p->fragment_id = ip->id;
+		p->fragment_proto = ip->protocol;
+	}
+	if (p->fragment != LATER_FRAGMENT)
 		parse_ports(f, l3 + words * 4, &p->key);
 	count_segments(f, p, l3, l3 + words * 4, len);
 	return PARSED_IP;
@@ -152,40 +164,52 @@ static __always_inline bool is_extension(__u8 next)
 }
 
 /*
- * Walks extension headers from `off`; sets protocol and fragment flag.
- * Returns the offset of the upper layer, or 0 where its ports are not to be read.
+ * Walks extension headers from `off`, the first being of kind `next`. A function of its own, of numbers only, is verified
+ * once and not again for each way that leads to it; its results share one number:
+ *   bits 0-13 offset of the upper layer, 0 where its ports are not to be read; 14-15 enum fragment; 16-23 protocol;
+ *   24-31 protocol that the fragment header names; 32-63 identification.
  */
-static __always_inline __u32 walk_extensions(const struct frame *f, __u32 off, struct packet *p)
+__noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 {
-	__u8 buf[8], *ext;
-	__u8 next = p->key.proto;
+	__u64 id = 0, proto = next, fragment_proto = 0, fragment = WHOLE;
+	__u8 ext[8];
 
 #pragma unroll
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
 		if (!is_extension(next))
 			break;
-		ext = header(f, off, sizeof(buf), buf);
-		if (!ext) {
+		if (off > MAX_OFFSET || bpf_skb_load_bytes(skb, off, ext, sizeof(ext))) {
 			/* Cut short: its next-header byte is the answer when it is there. */
-			ext = header(f, off, 1, buf);
-			p->key.proto = ext ? *ext : next;
-			return 0;
+			if (off <= MAX_OFFSET && !bpf_skb_load_bytes(skb, off, ext, 1))
+				proto = ext[0];
+			off = 0;
+			goto out;
 		}
-		p->key.proto = ext[0];
+		proto = ext[0];
 		if (next == IPPROTO_FRAGMENT) {
-			if (*(__be16 *)(ext + 2) & bpf_htons(IP6_FRAGMENT_OFFSET)) {
-				p->key.fragment = 1;
-				return 0;
+			__u32 offset = ext[2] << 8 | ext[3];
+
+			id = *(__u32 *)(ext + 4);
+			fragment_proto = proto;
+			if (offset & IP6_FRAGMENT_OFFSET) {
+				fragment = LATER_FRAGMENT;
+				off = 0;
+				goto out;
 			}
+			if (offset & IP6_MORE_FRAGMENTS)
+				fragment = FIRST_FRAGMENT;
 			off += 8;
 		} else if (next == IPPROTO_AH) {
 			off += (ext[1] + 2) * 4;
 		} else {
 			off += (ext[1] + 1) * 8;
 		}
-		next = p->key.proto;
+		next = proto;
 	}
-	return is_extension(next) ? 0 : off;
+	if (is_extension(next) || off > MAX_OFFSET)
+		off = 0;
+out:
+	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | off;
 }
 
 /* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
@@ -211,8 +235,15 @@ static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, s
 	__builtin_memcpy(p->key.dst, &ip->daddr, 16);
 	p->key.proto = ip->nexthdr;
 	p->key.version = 6;
-	if (is_extension(p->key.proto))
-		l4 = walk_extensions(f, l4, p);
+	if (is_extension(p->key.proto)) {
+		__u64 walked = walk_extensions(f->skb, l4, p->key.proto);
+
+		l4 = walked & MAX_OFFSET;
+		p->fragment = walked >> 14 & 3;
+		p->key.proto = walked >> 16;
+		p->fragment_proto = walked >> 24;
+		p->fragment_id = walked >> 32;
+	}
 	if (l4)
 		parse_ports(f, l4, &p->key);
 	count_segments(f, p, l3 + jumbo, l4, len - jumbo);
@@ -246,6 +277,7 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 	__builtin_memset(&p->key, 0, sizeof(p->key));
 	p->segs = f->gso_segs ?: 1;
 	p->bytes = 0;
+	p->fragment = WHOLE;
 	p->headers_unknown = false;
 
 	if (ethernet) {

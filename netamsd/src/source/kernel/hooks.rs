@@ -155,10 +155,16 @@ impl Hooks {
                         self.refused.remove(&interface.index);
                     }
                     Err(e) => {
-                        self.hooks.remove(&key).map(abandon);
+                        if let Some(hook) = self.hooks.remove(&key) {
+                            abandon(hook);
+                        }
                         let why = e.to_string();
                         if self.refused.get(&interface.index) != Some(&why) {
-                            notices.push(Notice::new("attach_failed", format!("{}: {why}", interface.name), 0));
+                            notices.push(Notice::new(
+                                "attach_failed",
+                                format!("{}: {why}", interface.name),
+                                0,
+                            ));
                             self.refused.insert(interface.index, why);
                         }
                     }
@@ -197,7 +203,13 @@ impl Hooks {
         Ok(())
     }
 
-    fn adopt_pin(&mut self, i: &Interface, d: Direction, path: &Path, now_ms: i64) -> Result<(), KernelError> {
+    fn adopt_pin(
+        &mut self,
+        i: &Interface,
+        d: Direction,
+        path: &Path,
+        now_ms: i64,
+    ) -> Result<(), KernelError> {
         let link = FdLink::from(PinnedLink::from_pin(path).map_err(|e| KernelError::attach(&i.name, e))?);
         let link = SchedClassifierLink::try_from(link).map_err(|e| KernelError::attach(&i.name, e))?;
         let name = program_for(i, d);
@@ -239,15 +251,21 @@ impl Hooks {
         let find = |index: u32| present.iter().find(|i| i.index == index);
         let keys: Vec<Key> = self.hooks.keys().copied().collect();
         for key in keys {
+            let once = key.1 == Direction::Ingress;
             let Some(interface) = find(key.0) else {
                 if let Some(hook) = self.hooks.remove(&key) {
+                    if once {
+                        info!("interface {} is gone", hook.interface);
+                    }
                     self.forget(key, hook);
                 }
                 continue;
             };
             let Some(hook) = self.hooks.get_mut(&key) else { continue };
             if hook.interface != interface.name {
-                info!("interface {} is now {}", hook.interface, interface.name);
+                if once {
+                    info!("interface {} is now {}", hook.interface, interface.name);
+                }
                 hook.interface.clone_from(&interface.name);
             }
             if !(self.wanted)(&interface.name)
@@ -262,7 +280,13 @@ impl Hooks {
     }
 
     /// Makes sure that our program is on the hook.
-    fn keep(&mut self, i: &Interface, d: Direction, now_ms: i64, notices: &mut Vec<Notice>) -> Result<(), KernelError> {
+    fn keep(
+        &mut self,
+        i: &Interface,
+        d: Direction,
+        now_ms: i64,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), KernelError> {
         if i.unsupported {
             return Err(KernelError::Unsupported);
         }
@@ -276,7 +300,8 @@ impl Hooks {
             hook.programs = programs.len() as u32;
             let position = position as u32 + 1;
             if position > 1 && hook.position != position {
-                let detail = format!("{} {}: {} other programs run before ours", i.name, d.name(), position - 1);
+                let detail =
+                    format!("{} {}: {} other programs run before ours", i.name, d.name(), position - 1);
                 notices.push(Notice::new("not_first", detail, 0));
             }
             hook.position = position;
@@ -292,8 +317,9 @@ impl Hooks {
                 d.name()
             );
             notices.push(Notice::new("hook_replaced", detail, missed));
-        } else if self.started {
-            let detail = format!("{} {}: attached to a new interface after {packets} packets", i.name, d.name());
+        } else if self.started && packets > 0 {
+            let detail =
+                format!("{} {}: attached to a new interface after {packets} packets", i.name, d.name());
             notices.push(Notice::new("attached", detail, packets));
         }
         Ok(())
@@ -377,7 +403,6 @@ impl Hooks {
 
     /// The interface is gone and took the program along.
     fn forget(&self, key: Key, hook: Hook) {
-        info!("interface {} is gone", hook.interface);
         if matches!(hook.attachment, Attachment::Tcx(_)) {
             let _ = fs::remove_file(self.pin(&key));
         }
@@ -431,9 +456,14 @@ impl Hooks {
 pub fn remove_filters(i: &Interface, d: Direction) -> Result<(), KernelError> {
     let filters = link::clsact_filters(i.index, d == Direction::Ingress).map_err(KernelError::Netlink)?;
     for filter in filters.iter().filter(|f| f.name.starts_with(program::PREFIX)) {
-        let link =
-            SchedClassifierLink::attached(&i.name, d.attach_type(), filter.priority, filter.handle.into(), None)
-                .map_err(|e| KernelError::attach(&i.name, e))?;
+        let link = SchedClassifierLink::attached(
+            &i.name,
+            d.attach_type(),
+            filter.priority,
+            filter.handle.into(),
+            None,
+        )
+        .map_err(|e| KernelError::attach(&i.name, e))?;
         link.detach().map_err(|e| KernelError::attach(&i.name, e))?;
     }
     Ok(())

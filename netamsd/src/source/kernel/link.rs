@@ -3,7 +3,8 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable,
 };
 use netlink_packet_route::{
     RouteNetlinkMessage,
@@ -176,7 +177,10 @@ fn dump(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
 }
 
 /// Appends the messages of a datagram; `false` when it ends the dump.
-fn read_messages<T: NetlinkDeserializable + NetlinkSerializable>(mut rest: &[u8], into: &mut Vec<T>) -> io::Result<bool> {
+fn read_messages<T: NetlinkDeserializable + NetlinkSerializable>(
+    mut rest: &[u8],
+    into: &mut Vec<T>,
+) -> io::Result<bool> {
     while !rest.is_empty() {
         let invalid = |e| io::Error::new(io::ErrorKind::InvalidData, format!("netlink message: {e:?}"));
         let message = NetlinkMessage::<T>::deserialize(rest).map_err(invalid)?;

@@ -20,7 +20,7 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::SchedClassifier, util::KernelVersion};
-use kmod_bpf::{WAYS, constant, program};
+use kmod_bpf::{WAYS, constant};
 use tracing::info;
 
 pub use self::{
@@ -39,7 +39,9 @@ pub const OLDEST_KERNEL: (u8, u8) = (5, 8);
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The BPF filesystem cannot be had.
-    #[error("cannot mount a BPF filesystem on {0}: {1}; mount one there (`mount -t bpf bpf {0}`) or set kernel.bpffs")]
+    #[error(
+        "cannot mount a BPF filesystem on {0}: {1}; mount one there (`mount -t bpf bpf {0}`) or set kernel.bpffs"
+    )]
     Bpffs(PathBuf, io::Error),
     /// A folder of pins cannot be read or written.
     #[error("cannot use {0}: {1}")]
@@ -77,13 +79,18 @@ pub enum KernelError {
     #[error("cannot wait for running programs: {0}")]
     Grace(io::Error),
     /// The configured tables do not fit.
-    #[error("the flow tables need {need_mib} MiB of kernel memory, of which {free_mib} MiB are free; lower kernel.flows")]
+    #[error(
+        "the flow tables need {need_mib} MiB of kernel memory, of which {free_mib} MiB are free; lower kernel.flows"
+    )]
     Memory {
         /// Wanted.
         need_mib: u64,
         /// Available.
         free_mib: u64,
     },
+    /// An interface that is spelled out does not exist.
+    #[error("there is no interface {0}; correct kernel.interfaces, or ignore this if it will appear later")]
+    NoInterface(String),
     /// The source cannot run on this machine.
     #[error("{0}")]
     Machine(String),
@@ -170,7 +177,8 @@ pub fn possible_cpus() -> u32 {
 /// [`KernelError::Machine`].
 pub fn can_run() -> Result<(), KernelError> {
     let (major, minor) = OLDEST_KERNEL;
-    let now = KernelVersion::current().map_err(|e| KernelError::Machine(format!("cannot tell the kernel's version: {e}")))?;
+    let now = KernelVersion::current()
+        .map_err(|e| KernelError::Machine(format!("cannot tell the kernel's version: {e}")))?;
     if now < KernelVersion::new(major, minor, 0) {
         return Err(KernelError::Machine(format!(
             "this kernel is older than {major}.{minor}, which the eBPF source needs; boot a newer one"
@@ -186,11 +194,17 @@ pub fn has_tcx() -> bool {
     sysbpf::tcx_programs(LOOPBACK, true).is_ok()
 }
 
-/// Loads the programs with their maps of the given sizes; with `pins`, existing maps are used and new ones pinned.
+/// Loads the programs with their maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
+/// existing maps are used and new ones pinned.
 ///
 /// # Errors
 /// When the object is damaged or the kernel refuses it.
-pub fn load(object: &[u8], geometry: Geometry, pins: Option<&Path>) -> Result<Ebpf, KernelError> {
+pub fn load(
+    object: &[u8],
+    geometry: Geometry,
+    more: &[(&str, u32)],
+    pins: Option<&Path>,
+) -> Result<Ebpf, KernelError> {
     let attempt = || -> Result<Ebpf, String> {
         let seed = seeds().map_err(|e| e.to_string())?;
         let coarse = KernelVersion::current().is_ok_and(|v| v >= KernelVersion::new(5, 11, 0));
@@ -203,6 +217,9 @@ pub fn load(object: &[u8], geometry: Geometry, pins: Option<&Path>) -> Result<Eb
                 loader.map_pin_path(name, pins.join(name));
             }
         }
+        for (name, entries) in more {
+            loader.map_max_entries(name, *entries);
+        }
         let mut ebpf = loader
             .override_global(constant::CPUS, &geometry.cpus, false)
             .override_global(constant::SETS, &geometry.sets, false)
@@ -213,7 +230,8 @@ pub fn load(object: &[u8], geometry: Geometry, pins: Option<&Path>) -> Result<Eb
             .load(object)
             .map_err(|e| chain(&e))?;
         for (name, program) in ebpf.programs_mut() {
-            let program: &mut SchedClassifier = program.try_into().map_err(|_| format!("{name}: wrong type"))?;
+            let program: &mut SchedClassifier =
+                program.try_into().map_err(|_| format!("{name}: wrong type"))?;
             program.load().map_err(|e| format!("{name}: {}", chain(&e)))?;
         }
         Ok(ebpf)
@@ -261,7 +279,7 @@ impl KernelSource {
         }
         let (tables, ebpf) = match adopted {
             Some(tables) => {
-                let ebpf = load(kmod_bpf::OBJECT, geometry, Some(tables.dir()))?;
+                let ebpf = load(kmod_bpf::OBJECT, geometry, &[], Some(tables.dir()))?;
                 (tables, ebpf)
             }
             None => fresh_tables(&root, geometry, &options)?,
@@ -279,7 +297,9 @@ impl KernelSource {
         sysbpf::grace_period().map_err(KernelError::Grace)?;
         for tables in foreign {
             let held = tables.live_counters().seen();
-            let detail = format!("removed tables of another state folder; {held} packets in them are not in this store");
+            let detail = format!(
+                "removed tables of another state folder; {held} packets in them are not in this store"
+            );
             notices.push(Notice::new("foreign_tables", detail, 0));
             tables.remove().map_err(failed)?;
         }
@@ -387,23 +407,11 @@ fn former_tables(root: &Path, store: u64) -> Result<(Vec<Tables>, Vec<Tables>), 
 }
 
 fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(Tables, Ebpf), KernelError> {
-    let free = available_memory().unwrap_or(u64::MAX);
-    let need = geometry.bytes();
-    // The machine has other things to do with its memory.
-    if need > free / 2 {
-        return Err(KernelError::Memory { need_mib: need >> 20, free_mib: free >> 20 });
-    }
-    info!(
-        "flow tables: {} flows a CPU and a half, {} CPUs, {} second-level entries: {:.1} MiB of kernel memory",
-        geometry.sets * WAYS as u32,
-        geometry.cpus,
-        geometry.spill,
-        need as f64 / f64::from(1 << 20)
-    );
+    info!("flow tables: {}", fits(geometry)?);
     let id = seeds().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
     let dir = root.join(format!("{id:016x}"));
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
-    let made = load(kmod_bpf::OBJECT, geometry, Some(&dir)).and_then(|ebpf| {
+    let made = load(kmod_bpf::OBJECT, geometry, &[], Some(&dir)).and_then(|ebpf| {
         Tables::initialize(&dir, geometry, id, options.store)?;
         let mut tables = Tables::open(&dir)?.ok_or(KernelError::Object)?;
         tables.set_prefixes(&options.prefixes)?;
@@ -415,9 +423,38 @@ fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(T
     made
 }
 
+/// What tables of this size cost, in a sentence.
+///
+/// # Errors
+/// When that is more than half of the memory that is free: the machine has other things to do with it.
+pub fn fits(geometry: Geometry) -> Result<String, KernelError> {
+    let free = available_memory().unwrap_or(u64::MAX);
+    let need = geometry.bytes();
+    if need > free / 2 {
+        return Err(KernelError::Memory { need_mib: need >> 20, free_mib: free >> 20 });
+    }
+    Ok(format!(
+        "{} flows a CPU and a half, {} CPUs, {} second-level entries: {:.1} MiB of kernel memory",
+        geometry.sets * WAYS as u32,
+        geometry.cpus,
+        geometry.spill,
+        need as f64 / f64::from(1 << 20)
+    ))
+}
+
+/// Names of all interfaces of this network namespace.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn interface_names() -> Result<Vec<String>, KernelError> {
+    let interfaces = link::interfaces().map_err(KernelError::Netlink)?;
+    Ok(interfaces.into_iter().map(|i| i.name).collect())
+}
+
 /// Folder of this network namespace: programs and tables of different namespaces never meet.
 fn namespace_dir(bpffs: &Path) -> Result<PathBuf, KernelError> {
-    let inode = netns().map_err(|e| KernelError::Machine(format!("cannot tell the network namespace: {e}")))?;
+    let inode =
+        netns().map_err(|e| KernelError::Machine(format!("cannot tell the network namespace: {e}")))?;
     Ok(bpffs.join("netams").join(inode.to_string()))
 }
 
@@ -443,11 +480,8 @@ fn seeds() -> io::Result<[u64; 8]> {
 }
 
 /// `MemAvailable` of /proc/meminfo, bytes.
-pub fn available_memory() -> Option<u64> {
+fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
 }
-
-/// All program names, for `--check` and tests.
-pub const PROGRAMS: [&str; 6] = program::ALL;

@@ -258,7 +258,8 @@ fn create_map(kind: u32, inner_map_fd: u32) -> io::Result<OwnedFd> {
 
 /// Whether `path` lies on a BPF filesystem.
 pub fn is_bpffs(path: &std::path::Path) -> bool {
-    nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _))
+    nix::sys::statfs::statfs(path)
+        .is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _))
 }
 
 /// Makes sure that `path` lies on a BPF filesystem, mounting one there when it does not.

@@ -16,7 +16,9 @@ use std::{
 };
 
 use aya::maps::{MapData, lpm_trie};
-use kmod_bpf::{Control, FlowKey as AbiKey, FlowSet, HALVES, OverflowCell, SpillValue, WAYS, map};
+use kmod_bpf::{
+    Control, FlowKey as AbiKey, FlowSet, FragmentKey, HALVES, OverflowCell, SpillValue, WAYS, map,
+};
 
 use super::{
     KernelError,
@@ -26,6 +28,9 @@ use super::{
 use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, OverflowDelta};
 
 type PrefixTable = aya::maps::LpmTrie<MapData, [u8; 16], u32>;
+
+/// First fragments remembered at once. Fragments of a packet follow each other closely.
+const FRAGMENTS: u32 = 8192;
 
 /// Sizes of a set of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +50,16 @@ impl Geometry {
     /// bucket take on 64-bit kernels.
     pub fn bytes(&self) -> u64 {
         const SPILL_ELEMENT: usize = 48 + size_of::<AbiKey>() + size_of::<SpillValue>() + 2 * 16;
+        const FRAGMENT_ELEMENT: usize = 48 + size_of::<FragmentKey>() + size_of::<AbiKey>() + 2 * 16;
         let parts = u64::from(self.cpus) * HALVES as u64;
         parts * u64::from(self.sets) * size_of::<FlowSet>() as u64
             + parts * u64::from(self.classes) * size_of::<OverflowCell>() as u64
             + u64::from(self.spill) * SPILL_ELEMENT as u64
+            + u64::from(FRAGMENTS) * FRAGMENT_ELEMENT as u64
     }
 
     /// Entries of each map, by name.
-    pub fn entries(&self) -> [(&'static str, u32); 6] {
+    pub fn entries(&self) -> [(&'static str, u32); 7] {
         let parts = HALVES as u32 * self.cpus;
         [
             (map::CONTROL, 1),
@@ -60,6 +67,7 @@ impl Geometry {
             (map::FLOWS, parts * self.sets),
             (map::SPILL, self.spill),
             (map::OVERFLOW, parts * self.classes),
+            (map::FRAGMENTS, FRAGMENTS),
             (map::PREFIXES, self.classes),
         ]
     }
@@ -214,11 +222,12 @@ impl Tables {
     pub fn turn(&mut self) -> Result<(), KernelError> {
         if self.reading.is_none() {
             let old = self.epoch().fetch_add(1, Ordering::SeqCst);
-            sysbpf::grace_period().inspect_err(|_| {
-                // Nobody may have seen the quiet half; filling the old one again is safe.
-                self.epoch().store(old, Ordering::SeqCst);
-            })
-            .map_err(KernelError::Grace)?;
+            sysbpf::grace_period()
+                .inspect_err(|_| {
+                    // Nobody may have seen the quiet half; filling the old one again is safe.
+                    self.epoch().store(old, Ordering::SeqCst);
+                })
+                .map_err(KernelError::Grace)?;
             self.reading = Some(old);
         }
         Ok(())

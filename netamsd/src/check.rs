@@ -1,0 +1,103 @@
+//! `netamsd --check`: what this machine and this configuration lack, one sentence each.
+
+use std::fs;
+
+use crate::{
+    config::Config,
+    daemon::{DaemonError, absent_interfaces, source_options},
+    policy::Units,
+    source::kernel::{self, KernelError},
+    sys,
+};
+
+/// One thing that was looked at.
+pub struct Finding {
+    /// What.
+    pub what: &'static str,
+    /// How it stands, in a sentence.
+    pub text: String,
+    /// Set when the daemon cannot run, or not as configured, because of it.
+    pub error: Option<DaemonError>,
+}
+
+impl Finding {
+    fn fine(what: &'static str, text: impl Into<String>) -> Self {
+        Self { what, text: text.into(), error: None }
+    }
+
+    fn from(what: &'static str, result: Result<String, DaemonError>) -> Self {
+        match result {
+            Ok(text) => Self::fine(what, text),
+            Err(error) => Self { what, text: error.to_string(), error: Some(error) },
+        }
+    }
+}
+
+/// Looks at everything that the daemon needs to start with `config`, and changes nothing.
+pub fn check(config: &Config) -> Vec<Finding> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let units = Units::new(&config.units);
+    let options = source_options(config, &units, 0);
+    vec![
+        Finding::fine(
+            "configuration",
+            format!("valid, {} units, state in {}", config.units.len(), config.state.display()),
+        ),
+        Finding::from(
+            "kernel",
+            kernel::can_run()
+                .map(|()| format!("Linux {}", read("/proc/sys/kernel/osrelease")))
+                .map_err(Into::into),
+        ),
+        Finding::fine(
+            "BTF",
+            if fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+                "present"
+            } else {
+                "absent; not needed, but tools such as bpftool show less without it"
+            },
+        ),
+        Finding::fine(
+            "JIT",
+            match read("/proc/sys/net/core/bpf_jit_enable").as_str() {
+                "0" => {
+                    "off, which makes each packet several times as expensive; `sysctl net.core.bpf_jit_enable=1`"
+                }
+                "" => "cannot be told",
+                _ => "on",
+            },
+        ),
+        Finding::from(
+            "capabilities",
+            sys::require_capabilities().map(|()| "sufficient".to_owned()).map_err(Into::into),
+        ),
+        Finding::fine(
+            "attach",
+            if kernel::has_tcx() { "tcx and clsact" } else { "clsact; tcx needs Linux 6.6" },
+        ),
+        Finding::fine(
+            "BPF filesystem",
+            if kernel::is_bpffs(&config.kernel.bpffs) {
+                format!("mounted on {}", config.kernel.bpffs.display())
+            } else {
+                format!("not mounted on {}; the daemon mounts it", config.kernel.bpffs.display())
+            },
+        ),
+        Finding::from("memory", kernel::fits(options.geometry()).map_err(Into::into)),
+        Finding::from("interfaces", interfaces(config)),
+    ]
+}
+
+fn interfaces(config: &Config) -> Result<String, DaemonError> {
+    let absent = absent_interfaces(config)?;
+    if !absent.is_empty() {
+        let why = KernelError::NoInterface(absent.join(", "));
+        return Err(why.into());
+    }
+    let names = kernel::interface_names()?;
+    let matching: Vec<String> = names
+        .into_iter()
+        .filter(|name| crate::config::interface_matches(&config.kernel.interfaces, name))
+        .collect();
+    Ok(if matching.is_empty() { "none matches now".to_owned() } else { matching.join(", ") })
+}

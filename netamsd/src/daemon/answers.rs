@@ -1,0 +1,234 @@
+//! One small function a request.
+
+use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
+
+use ipnet::IpNet;
+use netams_proto::{
+    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Ledger, Node, Request, Response,
+    UnitTotals, Units as UnitReport,
+};
+
+use super::meter::Snapshot;
+use crate::{
+    flow,
+    policy::{UnitConfig, Units, Zone},
+    source::kernel::Clock,
+    store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
+};
+
+/// Name and type of the node, as netgraph would show them.
+pub const NODE: &str = "netams";
+
+/// What answers need beside the meter's snapshot; it does not change while the daemon runs.
+pub struct Context {
+    /// Node id.
+    pub id: u32,
+    /// Milliseconds UTC since 1970.
+    pub started_ms: i64,
+    /// 0 off, 1 tee.
+    pub mode: u8,
+    /// 0 info, 1 debug, 2 trace.
+    pub debug: u8,
+    /// Configured units, in order.
+    pub configured: Vec<UnitConfig>,
+    /// The same, for lookups.
+    pub units: Arc<Units>,
+    /// Zone in which days are cut.
+    pub zone: Zone,
+    /// State folder.
+    pub state: PathBuf,
+}
+
+/// Answers `request`. Blocks on the database for those that read it.
+pub fn answer(context: &Arc<Context>, snapshot: Snapshot, request: Request) -> Response {
+    let result = match request {
+        Request::Node => Ok(Response::Node(node(context, snapshot))),
+        Request::Info => Ok(Response::Info(info(context, &snapshot))),
+        Request::Ledger => Ok(Response::Ledger(ledger(snapshot))),
+        Request::Flows(query) => flows(context, snapshot, &query).map(Response::Flows),
+        Request::Units => units(context, snapshot).map(Response::Units),
+        Request::Events(most) => events(context, most).map(Response::Events),
+    };
+    result.unwrap_or_else(Response::Error)
+}
+
+fn node(context: &Context, snapshot: Snapshot) -> Node {
+    let hook = |h: crate::source::kernel::HookInfo| Hook {
+        interface: h.interface,
+        ifindex: h.ifindex,
+        direction: h.direction.name().to_owned(),
+        attach: h.style.name().to_owned(),
+        program_id: h.program_id,
+        program: h.program.to_owned(),
+        position: h.position,
+        programs: h.programs,
+        since_ms: h.since_ms,
+    };
+    let mut hooks: Vec<Hook> = snapshot.hooks.into_iter().map(hook).collect();
+    hooks.sort_by(|a, b| (&a.interface, &b.direction).cmp(&(&b.interface, &a.direction)));
+    Node {
+        name: NODE.to_owned(),
+        kind: NODE.to_owned(),
+        id: context.id,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_ms: context.started_ms,
+        hooks,
+    }
+}
+
+fn info(context: &Context, snapshot: &Snapshot) -> Info {
+    /// Nothing is dropped without a policy.
+    const PASS: u8 = 2;
+    Info {
+        id: context.id,
+        packets_in: snapshot.counters.packets_in,
+        packets_out: snapshot.counters.packets_out,
+        mode: context.mode,
+        debug: context.debug,
+        active_flows: snapshot.active_flows,
+        total_flows: snapshot.total_flows,
+        default_policy: PASS,
+    }
+}
+
+fn ledger(snapshot: Snapshot) -> Ledger {
+    let c = snapshot.counters;
+    Ledger {
+        source: "kernel".to_owned(),
+        packets_in: c.packets_in,
+        packets_out: c.packets_out,
+        already_counted: c.already_counted,
+        seen: c.seen(),
+        flow_packets: c.flow_packets,
+        flow_bytes: c.flow_bytes,
+        overflow_packets: c.overflow_packets,
+        overflow_bytes: c.overflow_bytes,
+        non_ip: c.non_ip,
+        malformed: c.malformed,
+        lost: c.lost(),
+        missed: snapshot.missed,
+        fragments: c.fragments,
+        spilled: c.spilled,
+        gso_headers_unknown: c.gso_headers_unknown,
+        commits: snapshot.commits,
+        last_commit_ms: snapshot.last_commit_ms,
+        store_error: snapshot.trouble,
+    }
+}
+
+fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flows, Error> {
+    let unit = match &query.unit {
+        None => None,
+        Some(name) => Some(context.units.ranges(name).ok_or_else(|| unknown_unit(context, name))?),
+    };
+    let selection = FlowSelection {
+        unit,
+        src: query.src.map(range),
+        dst: query.dst.map(range),
+        proto: query.proto,
+        port: query.port,
+        since_ms: query.since_ms,
+        order: match query.sort {
+            FlowSort::Bytes => FlowOrder::Bytes,
+            FlowSort::Packets => FlowOrder::Packets,
+            FlowSort::First => FlowOrder::First,
+            FlowSort::Last => FlowOrder::Last,
+        },
+        top: query.top,
+    };
+    let found = reader(context)?.flows(&selection).map_err(store)?;
+    Ok(Flows {
+        flows: found.flows.into_iter().map(flow).collect(),
+        matched: found.matched,
+        packets: found.packets,
+        bytes: found.bytes,
+        stale: snapshot.trouble,
+    })
+}
+
+fn flow(record: FlowRecord) -> Flow {
+    let key = record.key;
+    Flow {
+        version: key.version,
+        src: key.src_ip(),
+        dst: key.dst_ip(),
+        proto: key.proto,
+        sport: key.sport,
+        dport: key.dport,
+        vlan: key.vlan,
+        vlan_inner: key.vlan_inner,
+        fragment: key.fragment,
+        first_ms: record.first_ms,
+        last_ms: record.last_ms,
+        packets: record.packets,
+        bytes: record.bytes,
+    }
+}
+
+fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
+    let reader = reader(context)?;
+    let now = Clock::now().unix_ms();
+    let since = |from| -> Result<std::collections::HashMap<String, flow::InOut>, Error> {
+        Ok(reader.unit_totals(from).map_err(store)?.into_iter().collect())
+    };
+    let today = since(Some(context.zone.day_start(now)))?;
+    let month = since(Some(context.zone.month_start(now)))?;
+    let total = since(None)?;
+    let of = |totals: &std::collections::HashMap<String, flow::InOut>, name: &str| {
+        let counts = totals.get(name).copied().unwrap_or_default();
+        InOut {
+            in_packets: counts.in_packets,
+            in_bytes: counts.in_bytes,
+            out_packets: counts.out_packets,
+            out_bytes: counts.out_bytes,
+        }
+    };
+    let row = |unit: &UnitConfig| UnitTotals {
+        name: unit.name.clone(),
+        kind: unit.kind.as_str().to_owned(),
+        today: of(&today, &unit.name),
+        month: of(&month, &unit.name),
+        total: of(&total, &unit.name),
+    };
+    Ok(UnitReport { units: context.configured.iter().map(row).collect(), stale: snapshot.trouble })
+}
+
+fn events(context: &Context, most: u32) -> Result<Vec<Event>, Error> {
+    let found = reader(context)?.events(most).map_err(store)?;
+    let event = |e: crate::store::EventRecord| Event {
+        time_ms: e.time_ms,
+        kind: e.kind,
+        detail: e.detail,
+        missed: e.missed,
+    };
+    Ok(found.into_iter().map(event).collect())
+}
+
+fn reader(context: &Context) -> Result<Reader, Error> {
+    Reader::open(&context.state).map_err(store)
+}
+
+fn store(e: StoreError) -> Error {
+    Error::Store(e.to_string())
+}
+
+fn unknown_unit(context: &Context, name: &str) -> Error {
+    let known = context.units.names().join(", ");
+    let known =
+        if known.is_empty() { "none is configured".to_owned() } else { format!("configured are {known}") };
+    Error::Invalid(format!("there is no unit `{name}`; {known}"))
+}
+
+/// First and last address of a prefix, v4-mapped for IPv4.
+fn range(prefix: IpNet) -> AddressRange {
+    let mapped = |address: std::net::IpAddr| -> Ipv6Addr {
+        match address {
+            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            std::net::IpAddr::V6(v6) => v6,
+        }
+    };
+    match prefix {
+        IpNet::V4(net) => (mapped(net.network().into()), mapped(net.broadcast().into())),
+        IpNet::V6(net) => (mapped(net.network().into()), mapped(net.broadcast().into())),
+    }
+}

@@ -1,0 +1,294 @@
+//! The meter thread: owns the source, the units and the store's writer, and moves counts from the first to the last.
+//!
+//! A batch is charged to units and committed with its epoch in one transaction; only then are the kernel tables told. When
+//! the store does not take it (disk full, locked), the tables are not turned over again: they go on counting, up to
+//! overflow by unit, and the batch is offered at each tick until it is taken.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    config::OnExit,
+    flow::{Batch, Counters, UnitCharge},
+    policy::{Units, Zone},
+    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables},
+    store::{StoreError, Writer},
+};
+
+/// How often hooks are looked after when nothing announces a change.
+const WATCH: Duration = Duration::from_secs(1);
+/// Notices kept while the store does not take them.
+const MAX_NOTICES: usize = 1000;
+
+/// What the meter is told.
+pub enum Order {
+    /// Commit what was counted up to now, and answer.
+    Sync(oneshot::Sender<Snapshot>),
+    /// Interfaces have appeared, vanished or changed.
+    LinksChanged,
+    /// End.
+    Stop,
+}
+
+/// The meter's numbers at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Cumulative counters; while the store is in trouble, those of the tables are included.
+    pub counters: Counters,
+    /// Packets that no hook saw, an upper bound.
+    pub missed: u64,
+    /// Batches committed.
+    pub commits: u64,
+    /// Last commit, milliseconds UTC since 1970.
+    pub last_commit_ms: i64,
+    /// Flows that have not ended.
+    pub active_flows: u64,
+    /// Flow records ever.
+    pub total_flows: u64,
+    /// The attached programs.
+    pub hooks: Vec<HookInfo>,
+    /// Why the store takes nothing now.
+    pub trouble: Option<String>,
+}
+
+/// Why a drain did not succeed.
+#[derive(Debug, thiserror::Error)]
+enum DrainError {
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A batch that was read and is not known to be committed.
+struct Pending {
+    batch: Batch,
+    charges: Vec<UnitCharge>,
+}
+
+/// State of the meter thread.
+pub struct Meter {
+    source: KernelSource,
+    /// Tables of a former configuration that still hold counts.
+    former: Vec<Tables>,
+    units: Arc<Units>,
+    zone: Zone,
+    writer: Writer,
+    pending: Option<Pending>,
+    trouble: Option<String>,
+    notices: Vec<(i64, Notice)>,
+    interval: Duration,
+}
+
+impl Meter {
+    /// Settles with the tables what a former daemon left.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn new(
+        mut source: KernelSource,
+        units: Arc<Units>,
+        zone: Zone,
+        writer: Writer,
+        interval: Duration,
+    ) -> Result<Self, KernelError> {
+        let committed = writer.committed_epoch(source.tables().id());
+        source.tables().recover(committed)?;
+        let mut former = source.take_former();
+        for tables in &mut former {
+            tables.recover(writer.committed_epoch(tables.id()))?;
+        }
+        let (pending, trouble, notices) = (None, None, Vec::new());
+        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, interval })
+    }
+
+    /// Puts a notice into the log and, when the store takes it, among the events.
+    pub fn note(&mut self, notices: Vec<Notice>) {
+        let now = Clock::now().unix_ms();
+        for notice in notices {
+            match notice.missed {
+                0 => warn!("{}", notice.detail),
+                _ => error!("{}", notice.detail),
+            }
+            if self.notices.len() < MAX_NOTICES {
+                self.notices.push((now, notice));
+            }
+        }
+    }
+
+    /// Runs until told to stop, then ends as configured.
+    pub fn run(mut self, orders: &Receiver<Order>, on_exit: OnExit) {
+        let mut next_drain = Instant::now();
+        let mut next_watch = Instant::now() + WATCH;
+        loop {
+            let now = Instant::now();
+            if now >= next_drain {
+                self.drain();
+                next_drain = now + self.until_next_drain();
+            }
+            if now >= next_watch {
+                self.watch();
+                next_watch = now + WATCH;
+            }
+            match orders.recv_timeout(next_drain.min(next_watch).saturating_duration_since(Instant::now())) {
+                Ok(Order::Sync(answer)) => {
+                    self.drain();
+                    // The asker may have gone away.
+                    let _ = answer.send(self.snapshot());
+                }
+                Ok(Order::LinksChanged) => self.watch(),
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.end(on_exit);
+    }
+
+    /// A tick, or less when the hour ends before: a batch then belongs to one hour.
+    fn until_next_drain(&self) -> Duration {
+        let now = Clock::now().unix_ms();
+        let hour = u64::try_from(self.zone.next_hour(now) - now).unwrap_or(0);
+        self.interval.min(Duration::from_millis(hour.max(1)))
+    }
+
+    fn watch(&mut self) {
+        match self.source.sync_hooks(Clock::now().unix_ms()) {
+            Ok(notices) => self.note(notices),
+            Err(e) => warn!("cannot look after the hooks: {e}"),
+        }
+    }
+
+    /// Moves everything counted so far into the store; afterwards `trouble` says whether that went well.
+    fn drain(&mut self) {
+        let result = self.try_drain();
+        let trouble = result.err().map(|e| e.to_string());
+        match (&self.trouble, &trouble) {
+            (Some(old), None) => info!("the store takes batches again; it did not because: {old}"),
+            (old, Some(new)) if old.as_ref() != Some(new) => {
+                warn!("{new}; counting goes on in the kernel tables and nothing is lost");
+            }
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+
+    fn try_drain(&mut self) -> Result<(), DrainError> {
+        let now = Clock::now().unix_ms();
+        while let Some((time, notice)) = self.notices.first() {
+            self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
+            self.notices.remove(0);
+        }
+        while let Some(mut tables) = self.former.pop() {
+            let settled = settle(&mut tables, &self.units, &self.zone, &mut self.writer, now);
+            match settled {
+                Ok(()) => tables.remove().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
+                Err(e) => {
+                    self.former.push(tables);
+                    return Err(e);
+                }
+            }
+        }
+        if self.pending.is_none() {
+            let tables = self.source.tables();
+            if !tables.owes() && tables.live_counters() == Counters::default() {
+                return Ok(());
+            }
+            let started = Instant::now();
+            let batch = tables.read()?;
+            debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
+            let charges = self.units.charge(&batch, &self.zone, now);
+            self.pending = Some(Pending { batch, charges });
+        }
+        if let Some(pending) = &self.pending {
+            self.writer.commit(&pending.batch, &pending.charges, now)?;
+            self.source.tables().committed()?;
+            self.pending = None;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let ledger = self.writer.ledger();
+        let mut counters = ledger.counters;
+        if self.trouble.is_some() {
+            counters.add(&self.source.live_counters());
+            counters.flow_bytes += self.pending.as_ref().map_or(0, |p| p.batch.counters.flow_bytes);
+        }
+        Snapshot {
+            counters,
+            missed: ledger.missed,
+            commits: ledger.commits,
+            last_commit_ms: ledger.last_commit_ms,
+            active_flows: self.writer.active_flows(Clock::now().unix_ms()),
+            total_flows: self.writer.total_flows(),
+            hooks: self.source.hooks(),
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn end(mut self, on_exit: OnExit) {
+        if on_exit == OnExit::Detach
+            && let Err(e) = self.source.detach()
+        {
+            warn!("{e}");
+        }
+        self.drain();
+        if let Some(trouble) = &self.trouble {
+            error!(
+                "the last counts stay in the kernel tables until the next start, or are lost at a reboot: {trouble}"
+            );
+        }
+        match on_exit {
+            OnExit::Detach if self.trouble.is_none() => {
+                if let Err(e) = self.source.remove() {
+                    warn!("{e}");
+                }
+            }
+            OnExit::Detach => {}
+            OnExit::Stay => self.source.leave(),
+        }
+    }
+}
+
+/// Commits both halves of tables that no program fills any more.
+fn settle(
+    tables: &mut Tables,
+    units: &Units,
+    zone: &Zone,
+    writer: &mut Writer,
+    now: i64,
+) -> Result<(), DrainError> {
+    let halves = if tables.owes() { 2 } else { 1 };
+    for _ in 0..halves {
+        let batch = tables.read()?;
+        let charges = units.charge(&batch, zone, now);
+        writer.commit(&batch, &charges, now)?;
+        tables.committed()?;
+    }
+    Ok(())
+}
+
+/// Announces changes of the interfaces to the meter until either ends.
+pub fn announce_links(monitor: &crate::source::kernel::Monitor, orders: &SyncSender<Order>) {
+    loop {
+        match monitor.wait() {
+            // A full channel means that the meter will look soon anyway.
+            Ok(()) => match orders.try_send(Order::LinksChanged) {
+                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return,
+                Ok(()) | Err(std::sync::mpsc::TrySendError::Full(_)) => {}
+            },
+            Err(e) => {
+                warn!("interfaces are only looked at every second: {e}");
+                return;
+            }
+        }
+    }
+}
