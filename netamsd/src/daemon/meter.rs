@@ -19,7 +19,7 @@ use crate::{
     config::OnExit,
     flow::{Batch, Counters, UnitCharge},
     policy::{Units, Zone},
-    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables},
+    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables, unix_ms},
     store::{StoreError, Writer},
 };
 
@@ -112,7 +112,7 @@ impl Meter {
 
     /// Puts a notice into the log and, when the store takes it, among the events.
     pub fn note(&mut self, notices: Vec<Notice>) {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
         for notice in notices {
             match notice.missed {
                 0 => warn!("{}", notice.detail),
@@ -154,13 +154,13 @@ impl Meter {
 
     /// A tick, or less when the hour ends before: a batch then belongs to one hour.
     fn until_next_drain(&self) -> Duration {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
         let hour = u64::try_from(self.zone.next_hour(now) - now).unwrap_or(0);
         self.interval.min(Duration::from_millis(hour.max(1)))
     }
 
     fn watch(&mut self) {
-        match self.source.sync_hooks(Clock::now().unix_ms()) {
+        match self.source.sync_hooks(unix_ms()) {
             Ok(notices) => self.note(notices),
             Err(e) => warn!("cannot look after the hooks: {e}"),
         }
@@ -181,15 +181,16 @@ impl Meter {
     }
 
     fn try_drain(&mut self) -> Result<(), DrainError> {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
         while let Some((time, notice)) = self.notices.first() {
             self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
         }
         while let Some(mut tables) = self.former.pop() {
-            let settled = settle(&mut tables, &self.units, &self.zone, &mut self.writer, now);
+            let clock = self.source.clock()?;
+            let settled = settle(&mut tables, &clock, &self.units, &self.zone, &mut self.writer, now);
             match settled {
-                Ok(()) => tables.remove().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
+                Ok(()) => tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
                 Err(e) => {
                     self.former.push(tables);
                     return Err(e);
@@ -202,7 +203,7 @@ impl Meter {
                 return Ok(());
             }
             let started = Instant::now();
-            let batch = tables.read()?;
+            let batch = self.source.read()?;
             debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
             let charges = self.units.charge(&batch, &self.zone, now);
             self.pending = Some(Pending { batch, charges });
@@ -227,7 +228,7 @@ impl Meter {
             missed: ledger.missed,
             commits: ledger.commits,
             last_commit_ms: ledger.last_commit_ms,
-            active_flows: self.writer.active_flows(Clock::now().unix_ms()),
+            active_flows: self.writer.active_flows(unix_ms()),
             total_flows: self.writer.total_flows(),
             hooks: self.source.hooks(),
             trouble: self.trouble.clone(),
@@ -261,6 +262,7 @@ impl Meter {
 /// Commits both halves of tables that no program fills any more.
 fn settle(
     tables: &mut Tables,
+    clock: &Clock,
     units: &Units,
     zone: &Zone,
     writer: &mut Writer,
@@ -268,7 +270,8 @@ fn settle(
 ) -> Result<(), DrainError> {
     let halves = if tables.owes() { 2 } else { 1 };
     for _ in 0..halves {
-        let batch = tables.read()?;
+        tables.turn()?;
+        let batch = tables.read(clock)?;
         let charges = units.charge(&batch, zone, now);
         writer.commit(&batch, &charges, now)?;
         tables.committed()?;

@@ -24,13 +24,13 @@ use kmod_bpf::{WAYS, constant};
 use tracing::info;
 
 pub use self::{
-    clock::Clock,
+    clock::{Clock, unix_ms},
     hooks::{Direction, HookInfo, Style},
     link::Monitor,
     sysbpf::is_bpffs,
     tables::{Geometry, Tables},
 };
-use crate::flow::Counters;
+use crate::flow::{Batch, Counters};
 
 /// The oldest kernel that has all that the programs need (CAP_BPF; mmapable arrays 5.5, batches 5.6, gso_size 5.7).
 pub const OLDEST_KERNEL: (u8, u8) = (5, 8);
@@ -75,6 +75,9 @@ pub enum KernelError {
     /// rtnetlink failed.
     #[error("netlink: {0}")]
     Netlink(io::Error),
+    /// The clock program cannot be run.
+    #[error("cannot read the clock of the programs: {0}")]
+    Clock(String),
     /// It is not possible to wait until no program uses the old half.
     #[error("cannot wait for running programs: {0}")]
     Grace(io::Error),
@@ -207,8 +210,6 @@ pub fn load(
 ) -> Result<Ebpf, KernelError> {
     let attempt = || -> Result<Ebpf, String> {
         let seed = seeds().map_err(|e| e.to_string())?;
-        let coarse = KernelVersion::current().is_ok_and(|v| v >= KernelVersion::new(5, 11, 0));
-        let coarse = u32::from(coarse);
         let mark = mark().map_err(|e| e.to_string())?;
         let mut loader = EbpfLoader::new();
         for (name, entries) in geometry.entries() {
@@ -225,7 +226,6 @@ pub fn load(
             .override_global(constant::SETS, &geometry.sets, false)
             .override_global(constant::CLASSES, &geometry.classes, false)
             .override_global(constant::MARK, &mark, false)
-            .override_global(constant::COARSE, &coarse, false)
             .override_global(constant::SEED, &seed[..], false)
             .load(object)
             .map_err(|e| chain(&e))?;
@@ -301,7 +301,7 @@ impl KernelSource {
                 "removed tables of another state folder; {held} packets in them are not in this store"
             );
             notices.push(Notice::new("foreign_tables", detail, 0));
-            tables.remove().map_err(failed)?;
+            tables.remove_pins().map_err(failed)?;
         }
         Ok((Self { tables, former: ours, hooks, attach: options.attach }, notices))
     }
@@ -314,6 +314,23 @@ impl KernelSource {
     /// The tables of a former configuration, to be read out, committed and removed.
     pub fn take_former(&mut self) -> Vec<Tables> {
         std::mem::take(&mut self.former)
+    }
+
+    /// Reads the clock of the stamps.
+    ///
+    /// # Errors
+    /// When the clock program cannot be run.
+    pub fn clock(&self) -> Result<Clock, KernelError> {
+        self.hooks.stamp().map(Clock::with_stamp)
+    }
+
+    /// The counts of everything up to now, or once more those that are still to be committed.
+    ///
+    /// # Errors
+    /// When waiting or reading fails; nothing is lost, the next call reads the same epoch.
+    pub fn read(&mut self) -> Result<Batch, KernelError> {
+        self.tables.turn()?;
+        self.tables.read(&self.clock()?)
     }
 
     /// See [`Hooks::sync`].
@@ -354,7 +371,7 @@ impl KernelSource {
     /// When pins cannot be removed.
     pub fn remove(self) -> Result<(), KernelError> {
         let dir = self.tables.dir().to_owned();
-        self.tables.remove().map_err(|e| KernelError::Pins(dir.clone(), e))?;
+        self.tables.remove_pins().map_err(|e| KernelError::Pins(dir.clone(), e))?;
         if let Some(root) = dir.parent() {
             // Something else may be there.
             let _ = fs::remove_dir(root);
