@@ -102,6 +102,23 @@ fn missing_capabilities_are_named() {
 }
 
 #[test]
+fn all_threads_give_up_what_they_do_not_need() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut daemon = Daemon::start(&lab.router, &Config::default());
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("the threads of netamsd");
+    for task in tasks {
+        let status = fs::read_to_string(task.expect("a thread").path().join("status")).expect("its status");
+        // CAP_NET_ADMIN is bit 12, CAP_BPF bit 39.
+        for set in ["CapPrm", "CapEff"] {
+            assert!(status.contains(&format!("{set}:\t0000008000001000\n")), "{status}");
+        }
+    }
+}
+
+#[test]
 fn an_occupied_state_directory_is_refused() {
     if !require_live() {
         return;
