@@ -11,7 +11,7 @@ use netams_tests::daemon::Daemon;
 use netams_tests::frame::{Frame, UDP};
 use netams_tests::hooks::{self, Direction};
 use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, SINK4};
-use netams_tests::ledger::{assert_ledger, flow_total};
+use netams_tests::ledger::{assert_identity, assert_ledger, flow_total};
 use netams_tests::require_live;
 use netams_tests::truth::{Traffic, device};
 
@@ -134,6 +134,15 @@ fn on_exit_detach_commits_everything_and_leaves_no_program() {
         let counted = flow_total(&daemon, &["--port", &PORT.to_string()]);
         assert_eq!(counted, Traffic { packets: sent, bytes: sent * BYTES }, "{attach}");
         assert_ledger(&daemon.ledger());
+
+        // What passes while no daemon is there is not counted, and on record: in at cl0, out at sv0.
+        assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+        let unseen = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");
+        daemon.start_again();
+        assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]).packets, sent);
+        let ledger = daemon.ledger();
+        assert_identity(&ledger);
+        assert_eq!(ledger.missed, 2 * unseen, "{:#?}", daemon.events());
     }
 }
 

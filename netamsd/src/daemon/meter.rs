@@ -20,7 +20,7 @@ use crate::{
     flow::{Batch, Counters, UnitCharge},
     policy::{Units, Zone},
     source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables, unix_ms},
-    store::{StoreError, Writer},
+    store::{Absence, StoreError, Writer},
 };
 
 /// How often hooks are looked after when nothing announces a change.
@@ -74,6 +74,13 @@ struct Pending {
     charges: Vec<UnitCharge>,
 }
 
+/// What is to be recorded of the start.
+struct Arrival {
+    detail: String,
+    missed: u64,
+    time_ms: i64,
+}
+
 /// State of the meter thread.
 pub struct Meter {
     source: KernelSource,
@@ -85,6 +92,8 @@ pub struct Meter {
     pending: Option<Pending>,
     trouble: Option<String>,
     notices: Vec<(i64, Notice)>,
+    /// The gap before this start, until it is on record.
+    arrival: Option<Arrival>,
     interval: Duration,
 }
 
@@ -106,8 +115,8 @@ impl Meter {
         for tables in &mut former {
             tables.recover(writer.committed_epoch(tables.id()))?;
         }
-        let (pending, trouble, notices) = (None, None, Vec::new());
-        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, interval })
+        let (pending, trouble, notices, arrival) = (None, None, Vec::new(), None);
+        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, arrival, interval })
     }
 
     /// Puts a notice into the log and, when the store takes it, among the events.
@@ -124,8 +133,55 @@ impl Meter {
         }
     }
 
+    /// Settles what passed while no daemon was metering: the difference of the interfaces' own counters, an upper bound.
+    fn come_back(&mut self) -> Result<Arrival, DrainError> {
+        let metered = self.source.metered()?;
+        let names: Vec<&str> = metered.iter().map(|(name, ..)| name.as_str()).collect();
+        let mut detail =
+            format!("metering {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
+        let (absence, mut missed) = (self.writer.absence()?, 0);
+        if let Some(since_ms) = absence.iter().map(|a| a.since_ms).min() {
+            let here = boot_id();
+            for a in absence.iter().filter(|a| a.boot == here) {
+                let now = metered.iter().find(|(name, index, _)| *name == a.interface && *index == a.ifindex);
+                missed += now.map_or(0, |(.., packets)| packets.saturating_sub(a.packets));
+            }
+            let away = utc(since_ms);
+            let what = if absence.iter().all(|a| a.boot == here) {
+                format!("at most {missed} packets not counted")
+            } else {
+                "the machine was restarted, how much passed is not known".to_owned()
+            };
+            detail = format!("{detail}; not metered since {away}, {what}");
+        } else if self.writer.ledger().commits > 0 && !self.source.adopted() {
+            let last = utc(self.writer.ledger().last_commit_ms);
+            detail = format!("{detail}; the kernel tables are gone, what was counted after {last} is lost");
+            warn!("{detail}");
+        }
+        Ok(Arrival { detail, missed, time_ms: unix_ms() })
+    }
+
+    /// Records how far the interfaces' counters are when their programs are taken off.
+    fn go_away(&mut self) -> Result<(), DrainError> {
+        let since_ms = unix_ms();
+        let absence = |(interface, ifindex, packets)| Absence {
+            interface,
+            ifindex,
+            packets,
+            since_ms,
+            boot: boot_id(),
+        };
+        let absent: Vec<Absence> = self.source.metered()?.into_iter().map(absence).collect();
+        self.writer.set_absence(&absent, "no longer metering", 0, since_ms)?;
+        Ok(())
+    }
+
     /// Runs until told to stop, then ends as configured.
     pub fn run(mut self, orders: &Receiver<Order>, on_exit: OnExit) {
+        match self.come_back() {
+            Ok(arrival) => self.arrival = Some(arrival),
+            Err(e) => warn!("the gap before this start is not in the ledger: {e}"),
+        }
         let mut next_drain = Instant::now();
         let mut next_watch = Instant::now() + WATCH;
         loop {
@@ -182,6 +238,10 @@ impl Meter {
 
     fn try_drain(&mut self) -> Result<(), DrainError> {
         let now = unix_ms();
+        if let Some(arrival) = &self.arrival {
+            self.writer.set_absence(&[], &arrival.detail, arrival.missed, arrival.time_ms)?;
+            self.arrival = None;
+        }
         while let Some((time, notice)) = self.notices.first() {
             self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
@@ -236,10 +296,13 @@ impl Meter {
     }
 
     fn end(mut self, on_exit: OnExit) {
-        if on_exit == OnExit::Detach
-            && let Err(e) = self.source.detach()
-        {
-            warn!("{e}");
+        if on_exit == OnExit::Detach {
+            if let Err(e) = self.go_away() {
+                warn!("the gap after this end will not be in the ledger: {e}");
+            }
+            if let Err(e) = self.source.detach() {
+                warn!("{e}");
+            }
         }
         self.drain();
         if let Some(trouble) = &self.trouble {
@@ -257,6 +320,16 @@ impl Meter {
             OnExit::Stay => self.source.leave(),
         }
     }
+}
+
+fn utc(ms: i64) -> String {
+    chrono::DateTime::from_timestamp_millis(ms)
+        .map_or_else(String::new, |t| t.format("%F %T UTC").to_string())
+}
+
+/// The kernel's name for the time since it was started.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// Commits both halves of tables that no program fills any more.

@@ -252,6 +252,7 @@ pub struct KernelSource {
     former: Vec<Tables>,
     hooks: Hooks,
     attach: bool,
+    adopted: bool,
 }
 
 use hooks::Hooks;
@@ -269,6 +270,7 @@ impl KernelSource {
         fs::create_dir_all(&root).map_err(failed)?;
         let (mut ours, foreign) = former_tables(&root, options.store)?;
 
+        let adopted_any = !ours.is_empty();
         let geometry = options.geometry();
         let position = ours.iter().position(|t| t.geometry() == geometry);
         let mut adopted = position.map(|p| ours.remove(p));
@@ -303,7 +305,7 @@ impl KernelSource {
             notices.push(Notice::new("foreign_tables", detail, 0));
             tables.remove_pins().map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, attach: options.attach }, notices))
+        Ok((Self { tables, former: ours, hooks, attach: options.attach, adopted: adopted_any }, notices))
     }
 
     /// The tables that are being filled.
@@ -314,6 +316,11 @@ impl KernelSource {
     /// The tables of a former configuration, to be read out, committed and removed.
     pub fn take_former(&mut self) -> Vec<Tables> {
         std::mem::take(&mut self.former)
+    }
+
+    /// Whether tables of a former daemon of this store were there.
+    pub fn adopted(&self) -> bool {
+        self.adopted
     }
 
     /// Reads the clock of the stamps.
@@ -344,6 +351,17 @@ impl KernelSource {
     /// The attached programs.
     pub fn hooks(&self) -> Vec<HookInfo> {
         self.hooks.list()
+    }
+
+    /// Name, index and packets, by the interface's own counters, of each metered interface.
+    ///
+    /// # Errors
+    /// When interfaces cannot be listed.
+    pub fn metered(&self) -> Result<Vec<(String, u32, u64)>, KernelError> {
+        let hooks = self.hooks.list();
+        let present = link::interfaces().map_err(KernelError::Netlink)?;
+        let metered = present.into_iter().filter(|i| hooks.iter().any(|hook| hook.ifindex == i.index));
+        Ok(metered.map(|i| (i.name, i.index, i.packets.iter().sum())).collect())
     }
 
     /// What the tables hold that was not handed out as committed.
