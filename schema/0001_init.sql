@@ -76,11 +76,11 @@ CREATE TABLE event (
     missed  INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE absence (
+CREATE TABLE metered (
     interface TEXT PRIMARY KEY,
     ifindex   INTEGER NOT NULL,
     packets   INTEGER NOT NULL,
-    since_ms  INTEGER NOT NULL,
+    time_ms   INTEGER NOT NULL,
     boot      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 

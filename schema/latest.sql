@@ -69,7 +69,7 @@ CREATE TABLE ledger (
     fragments           INTEGER NOT NULL DEFAULT 0,
     spilled             INTEGER NOT NULL DEFAULT 0,
     gso_headers_unknown INTEGER NOT NULL DEFAULT 0,
-    missed              INTEGER NOT NULL DEFAULT 0, -- never seen by a hook; upper bound, the sum over all events ever
+    missed              INTEGER NOT NULL DEFAULT 0, -- never seen by a hook, by the interfaces' own counters; the sum over all events ever
     commits             INTEGER NOT NULL DEFAULT 0,
     last_commit_ms      INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
@@ -86,14 +86,14 @@ CREATE TABLE event (
     time_ms INTEGER NOT NULL,
     kind    TEXT    NOT NULL,
     detail  TEXT    NOT NULL,
-    missed  INTEGER NOT NULL            -- packets, upper bound
+    missed  INTEGER NOT NULL            -- packets, by the interfaces' own counters
 ) STRICT;
 
--- Packet counters of the interfaces that a daemon stopped metering when it ended; empty while one runs.
-CREATE TABLE absence (
+-- The metered interfaces and how far their own counters were at the last commit.
+CREATE TABLE metered (
     interface TEXT PRIMARY KEY,
     ifindex   INTEGER NOT NULL,
     packets   INTEGER NOT NULL,           -- received and sent, by the interface's own counters
-    since_ms  INTEGER NOT NULL,
+    time_ms   INTEGER NOT NULL,
     boot      TEXT    NOT NULL             -- the kernel's boot id; counters of another boot say nothing
 ) STRICT, WITHOUT ROWID;

@@ -78,7 +78,7 @@ fn measure(
     samples: &mut [[Vec<f64>; STEPS.len()]; 2],
 ) -> anyhow::Result<()> {
     let geometry = Geometry {
-        cpus: kernel::possible_cpus(),
+        cpus: kernel::possible_cpus()?,
         sets: options.table / kmod_bpf::WAYS as u32,
         spill: options.table,
         classes: 256,

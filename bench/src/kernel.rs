@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> anyhow::Result<Line> {
     let geometry = Geometry {
-        cpus: kernel::possible_cpus(),
+        cpus: kernel::possible_cpus()?,
         sets: options.table / kmod_bpf::WAYS as u32,
         spill: options.table,
         classes: 256,

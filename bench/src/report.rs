@@ -36,7 +36,7 @@ pub fn machine() -> String {
     format!(
         "{}, {} CPUs, Linux {}, BPF JIT {}",
         model.trim_start_matches([' ', '\t', ':']),
-        netamsd::source::kernel::possible_cpus(),
+        netamsd::source::kernel::possible_cpus().unwrap_or(0),
         read("/proc/sys/kernel/osrelease").trim(),
         if jit.trim() == "0" { "off" } else { "on" },
     )

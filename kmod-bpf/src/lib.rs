@@ -54,8 +54,10 @@ pub mod constant {
     pub const SETS: &str = "cfg_sets";
     /// `u32`: overflow cells a CPU and a half.
     pub const CLASSES: &str = "cfg_classes";
-    /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted.
+    /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted in a flow.
     pub const MARK: &str = "cfg_mark";
+    /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted as no IP.
+    pub const MARK_OTHER: &str = "cfg_mark_other";
     /// `[u64; 8]`: random odd multipliers of the hash.
     pub const SEED: &str = "cfg_seed";
 }

@@ -102,7 +102,14 @@ fn the_object_has_the_named_programs_maps_and_constants() {
     use object::ObjectSymbol;
     let file = object::File::parse(OBJECT).unwrap();
     let symbols: Vec<String> = file.symbols().filter_map(|s| s.name().ok().map(str::to_owned)).collect();
-    let constants = [constant::CPUS, constant::SETS, constant::CLASSES, constant::MARK, constant::SEED];
+    let constants = [
+        constant::CPUS,
+        constant::SETS,
+        constant::CLASSES,
+        constant::MARK,
+        constant::MARK_OTHER,
+        constant::SEED,
+    ];
     for name in program::ALL.iter().chain([&program::CLOCK]).chain(&map::ALL).chain(&constants) {
         assert!(symbols.iter().any(|s| s == name), "no symbol {name}");
     }

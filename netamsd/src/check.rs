@@ -73,17 +73,23 @@ pub fn check(config: &Config) -> Vec<Finding> {
         ),
         Finding::fine(
             "attach",
-            if kernel::has_tcx() { "tcx and clsact" } else { "clsact; tcx needs Linux 6.6" },
+            match kernel::has_tcx() {
+                Ok(true) => "tcx and clsact",
+                Ok(false) => "clsact; tcx needs Linux 6.6",
+                Err(_) => "cannot be told without capabilities",
+            },
         ),
         Finding::fine(
             "BPF filesystem",
             if kernel::is_bpffs(&config.kernel.bpffs) {
                 format!("mounted on {}", config.kernel.bpffs.display())
+            } else if kernel::in_private_mounts() {
+                kernel::PRIVATE_MOUNT.to_owned()
             } else {
                 format!("not mounted on {}; the daemon mounts it", config.kernel.bpffs.display())
             },
         ),
-        Finding::from("memory", kernel::fits(options.geometry()).map_err(Into::into)),
+        Finding::from("memory", options.geometry().and_then(kernel::fits).map_err(Into::into)),
         Finding::from("interfaces", interfaces(config)),
     ]
 }

@@ -3,10 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, Write},
-    os::{
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
-    },
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -59,13 +56,17 @@ pub fn require_capabilities() -> Result<(), SysError> {
     if missing.is_empty() { Ok(()) } else { Err(SysError::Capabilities(missing.join(" and "))) }
 }
 
-/// Gives up, for this thread and those it starts, everything but what attaching and map access need.
+/// Gives up, for this thread and those it starts, everything but what attaching and map access need, and, where one of
+/// `paths` lies below a folder that is closed to root as to others, what passing through takes.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn drop_capabilities() -> Result<(), SysError> {
+pub fn drop_capabilities(paths: &[&Path]) -> Result<(), SysError> {
     let failed = |e: caps::errors::CapsError| SysError::Change(e.to_string());
-    let keep: CapsHashSet = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().collect();
+    let mut keep: CapsHashSet = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().collect();
+    if paths.iter().any(|path| path.ancestors().any(is_closed)) {
+        keep.insert(Capability::CAP_DAC_OVERRIDE);
+    }
     let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
     let keep: CapsHashSet = keep.intersection(&held).copied().collect();
     caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
@@ -73,11 +74,17 @@ pub fn drop_capabilities() -> Result<(), SysError> {
     caps::clear(None, CapSet::Inheritable).map_err(failed)
 }
 
+/// Whether the owner of `folder` is somebody else and lets others not pass.
+fn is_closed(folder: &Path) -> bool {
+    let owner = nix::unistd::geteuid().as_raw();
+    fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() != owner && m.mode() & 0o001 == 0)
+}
+
 /// Held while the daemon runs; the kernel gives both locks back when it dies.
 #[derive(Debug)]
 pub struct Locks {
     _state: Flock<File>,
-    _namespace: UnixListener,
+    _namespace: Flock<File>,
 }
 
 /// Makes the state folder and takes it, and this network namespace, for this daemon alone.
@@ -101,13 +108,18 @@ pub fn lock(state: &Path) -> Result<Locks, SysError> {
     // The pid is for people; a disk too full for it is the store's to report.
     let _ =
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-    // An abstract socket: its name lives in the network namespace and vanishes with the process.
-    let name = SocketAddr::from_abstract_name("netamsd").map_err(SysError::NamespaceLock)?;
-    let namespace = UnixListener::bind_addr(&name).map_err(|e| match e.kind() {
-        io::ErrorKind::AddrInUse => SysError::NamespaceTaken,
-        _ => SysError::NamespaceLock(e),
-    })?;
-    Ok(Locks { _state: file, _namespace: namespace })
+    Ok(Locks { _state: file, _namespace: lock_namespace()? })
+}
+
+/// Takes this network namespace: a file in a folder of root's, so that nobody else can take it.
+fn lock_namespace() -> Result<Flock<File>, SysError> {
+    let folder = Path::new("/run/netams");
+    let inode = fs::metadata("/proc/thread-self/ns/net").map_err(SysError::NamespaceLock)?.ino();
+    fs::create_dir_all(folder).map_err(SysError::NamespaceLock)?;
+    let path = folder.join(format!("netns-{inode}.lock"));
+    let options = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
+    Flock::lock(options.map_err(SysError::NamespaceLock)?, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| SysError::NamespaceTaken)
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "events [--top N] [--json|--csv]",
         summary: "show recorded gaps and other events, the newest first",
-        help: "Missed is an upper bound of the packets that no hook saw meanwhile. A narrow terminal cuts details short;\n\
+        help: "Missed are the packets that passed meanwhile, by the interfaces' own counters. A narrow terminal cuts details short;\n\
                --csv shows them whole.\n\n\
                Examples:\n  ngctl events --top 5",
         args: ask::EventsArgs::augment_args,

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
 use netams_tests::blast::Blast;
@@ -112,4 +113,29 @@ fn loopback_is_metered_when_it_is_spelled_and_counts_once() {
     let requests = daemon.flows(&["--proto", "icmp"]);
     assert_eq!((requests.packets, requests.bytes), (100, 100 * 84), "requests and replies: {requests:#?}");
     assert_ledger(&daemon.ledger());
+}
+
+#[test]
+fn both_ends_of_a_wire_in_one_namespace_count_a_packet_once() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.router.run("ip link add va type veth peer name vb");
+    lab.router.run("ip link set va up");
+    lab.router.run("ip link set vb up");
+    // Somebody else's address: what comes out at vb is not taken for the router, which would send it round again.
+    lab.router.run("ip addr add 198.18.7.1/24 dev va");
+    lab.router.run("ip neigh add 198.18.7.2 lladdr 02:00:00:00:09:09 dev va nud permanent");
+    let daemon = Daemon::start(&lab.router, &Config { interfaces: vec!["v?"], ..Config::default() });
+    lab.router.enter(|| {
+        let socket = UdpSocket::bind("198.18.7.1:1000").expect("bind");
+        for _ in 0..500 {
+            assert_eq!(socket.send_to(&[0; 36], "198.18.7.2:7520").expect("send"), 36);
+        }
+    });
+    assert_eq!(flow_total(&daemon, &["--port", "7520"]), Traffic { packets: 500, bytes: 500 * BYTES });
+    let ledger = daemon.ledger();
+    assert!(ledger.already_counted >= 500, "at vb: {ledger:#?}");
+    assert_identity(&ledger);
 }

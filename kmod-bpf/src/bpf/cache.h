@@ -18,7 +18,8 @@
 const volatile __u32 cfg_cpus = 1;	  /* possible CPUs */
 const volatile __u32 cfg_sets = 1;	  /* first-level sets a CPU and a half, a power of two */
 const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
-const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted */
+const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted in a flow */
+const volatile __u32 cfg_mark_other = 2;  /* tc_index of one that was not IP: what it carries may be, further up */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
 
 struct {

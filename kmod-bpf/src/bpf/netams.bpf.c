@@ -3,7 +3,8 @@
  * The in-kernel meter. For each packet at a tc hook:
  *   - the epoch's lowest bit says which half of the tables is being filled;
  *   - a packet that an earlier hook of ours has counted carries our mark in tc_index and is not counted again: that is how
- *     a forwarded packet counts once, where it enters, whichever interfaces are attached;
+ *     a forwarded packet counts once, where it enters, whichever interfaces are attached; one that was not IP there is
+ *     looked at again, since a device further up may have uncovered an IP packet in it;
  *   - it is parsed to a flow key, wire packets and layer-3 bytes (parse.h) and added to the flow cache (cache.h).
  * The verdict is always "next program decides": other programs on the hook go on working.
  *

@@ -213,7 +213,8 @@ pub struct Ledger {
     pub malformed: u64,
     /// Seen by the hook, and in none of the terms above: zero unless there is a bug.
     pub lost: i64,
-    /// Never seen by the hooks, from interface counters over recorded gaps: an upper bound.
+    /// Passed interfaces while no program was there, by the interfaces' own counters: a forwarded packet passes two of them,
+    /// and a super-packet counts once.
     pub missed: u64,
     /// Later fragments that were accounted without ports.
     pub fragments: u64,
@@ -358,6 +359,6 @@ pub struct Event {
     pub kind: String,
     /// One sentence.
     pub detail: String,
-    /// Packets that may have been missed, an upper bound from interface counters.
+    /// Packets that passed meanwhile, by the interfaces' own counters.
     pub missed: u64,
 }

@@ -19,8 +19,8 @@ use crate::{
     config::OnExit,
     flow::{Batch, Counters, UnitCharge},
     policy::{Units, Zone},
-    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables, unix_ms},
-    store::{Absence, StoreError, Writer},
+    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Metered, Notice, Tables, unix_ms},
+    store::{self, StoreError, Writer},
 };
 
 /// How often hooks are looked after when nothing announces a change.
@@ -43,7 +43,7 @@ pub enum Order {
 pub struct Snapshot {
     /// Cumulative counters; while the store is in trouble, those of the tables are included.
     pub counters: Counters,
-    /// Packets that no hook saw, an upper bound.
+    /// Packets that passed while no program was there, by the interfaces' own counters.
     pub missed: u64,
     /// Batches committed.
     pub commits: u64,
@@ -74,13 +74,6 @@ struct Pending {
     charges: Vec<UnitCharge>,
 }
 
-/// What is to be recorded of the start.
-struct Arrival {
-    detail: String,
-    missed: u64,
-    time_ms: i64,
-}
-
 /// State of the meter thread.
 pub struct Meter {
     source: KernelSource,
@@ -92,8 +85,6 @@ pub struct Meter {
     pending: Option<Pending>,
     trouble: Option<String>,
     notices: Vec<(i64, Notice)>,
-    /// The gap before this start, until it is on record.
-    arrival: Option<Arrival>,
     interval: Duration,
 }
 
@@ -115,8 +106,8 @@ impl Meter {
         for tables in &mut former {
             tables.recover(writer.committed_epoch(tables.id()))?;
         }
-        let (pending, trouble, notices, arrival) = (None, None, Vec::new(), None);
-        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, arrival, interval })
+        let (pending, trouble, notices) = (None, None, Vec::new());
+        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, interval })
     }
 
     /// Puts a notice into the log and, when the store takes it, among the events.
@@ -127,59 +118,62 @@ impl Meter {
                 0 => warn!("{}", notice.detail),
                 _ => error!("{}", notice.detail),
             }
-            if self.notices.len() < MAX_NOTICES {
-                self.notices.push((now, notice));
+            let full = self.notices.len() >= MAX_NOTICES;
+            match self.notices.last_mut() {
+                // Its sentence is in the log; its packets must not be missing from the ledger.
+                Some((_, last)) if full => last.missed += notice.missed,
+                _ => self.notices.push((now, notice)),
             }
         }
     }
 
-    /// Settles what passed while no daemon was metering: the difference of the interfaces' own counters, an upper bound.
-    fn come_back(&mut self) -> Result<Arrival, DrainError> {
-        let metered = self.source.metered()?;
-        let names: Vec<&str> = metered.iter().map(|(name, ..)| name.as_str()).collect();
+    /// What passed while no program was there: the way that the interfaces' own counters have moved since the last commit,
+    /// except where the former daemon's program was still in its place.
+    fn come_back(&mut self) -> Result<Notice, DrainError> {
+        let now = self.source.metered()?;
+        let names: Vec<&str> = now.iter().map(|m| m.name.as_str()).collect();
         let mut detail =
             format!("metering {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
-        let (absence, mut missed) = (self.writer.absence()?, 0);
-        if let Some(since_ms) = absence.iter().map(|a| a.since_ms).min() {
-            let here = boot_id();
-            for a in absence.iter().filter(|a| a.boot == here) {
-                let now = metered.iter().find(|(name, index, _)| *name == a.interface && *index == a.ifindex);
-                missed += now.map_or(0, |(.., packets)| packets.saturating_sub(a.packets));
-            }
-            let away = utc(since_ms);
-            let what = if absence.iter().all(|a| a.boot == here) {
-                format!("at most {missed} packets not counted")
+        let (last, boot, mut missed) = (self.writer.last_metered()?, boot_id(), 0);
+        let same = |m: &&Metered, then: &store::Metered| m.name == then.interface && m.index == then.ifindex;
+        let gone: Vec<_> = last
+            .iter()
+            .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == boot))
+            .collect();
+        if let Some(since_ms) = gone.iter().map(|then| then.time_ms).min() {
+            detail = format!("{detail}; not metered since {}", utc(since_ms));
+            if gone.iter().all(|then| then.boot == boot) {
+                for then in gone {
+                    let passed =
+                        now.iter().find(|m| same(m, then)).map(|m| m.packets.saturating_sub(then.packets));
+                    missed += passed.unwrap_or(0);
+                }
+                detail = format!("{detail}, {missed} packets by the interfaces' counters");
             } else {
-                "the machine was restarted, how much passed is not known".to_owned()
-            };
-            detail = format!("{detail}; not metered since {away}, {what}");
-        } else if self.writer.ledger().commits > 0 && !self.source.adopted() {
-            let last = utc(self.writer.ledger().last_commit_ms);
-            detail = format!("{detail}; the kernel tables are gone, what was counted after {last} is lost");
-            warn!("{detail}");
+                detail =
+                    format!("{detail}: the machine was restarted, and what was not committed then is lost");
+            }
         }
-        Ok(Arrival { detail, missed, time_ms: unix_ms() })
+        Ok(Notice { kind: "started", detail, missed })
     }
 
-    /// Records how far the interfaces' counters are when their programs are taken off.
-    fn go_away(&mut self) -> Result<(), DrainError> {
-        let since_ms = unix_ms();
-        let absence = |(interface, ifindex, packets)| Absence {
-            interface,
-            ifindex,
-            packets,
-            since_ms,
-            boot: boot_id(),
+    /// How far the interfaces' own counters are.
+    fn metered(&self) -> Result<Vec<store::Metered>, KernelError> {
+        let (boot, time_ms) = (boot_id(), unix_ms());
+        let row = |m: Metered| store::Metered {
+            interface: m.name,
+            ifindex: m.index,
+            packets: m.packets,
+            time_ms,
+            boot: boot.clone(),
         };
-        let absent: Vec<Absence> = self.source.metered()?.into_iter().map(absence).collect();
-        self.writer.set_absence(&absent, "no longer metering", 0, since_ms)?;
-        Ok(())
+        Ok(self.source.metered()?.into_iter().map(row).collect())
     }
 
     /// Runs until told to stop, then ends as configured.
     pub fn run(mut self, orders: &Receiver<Order>, on_exit: OnExit) {
         match self.come_back() {
-            Ok(arrival) => self.arrival = Some(arrival),
+            Ok(notice) => self.notices.insert(0, (unix_ms(), notice)),
             Err(e) => warn!("the gap before this start is not in the ledger: {e}"),
         }
         let mut next_drain = Instant::now();
@@ -217,7 +211,11 @@ impl Meter {
 
     fn watch(&mut self) {
         match self.source.sync_hooks(unix_ms()) {
-            Ok(notices) => self.note(notices),
+            Ok(notices) if notices.is_empty() => {}
+            Ok(notices) => {
+                self.note(notices);
+                self.drain();
+            }
             Err(e) => warn!("cannot look after the hooks: {e}"),
         }
     }
@@ -238,16 +236,13 @@ impl Meter {
 
     fn try_drain(&mut self) -> Result<(), DrainError> {
         let now = unix_ms();
-        if let Some(arrival) = &self.arrival {
-            self.writer.set_absence(&[], &arrival.detail, arrival.missed, arrival.time_ms)?;
-            self.arrival = None;
-        }
+        self.writer.set_metered(self.metered()?);
         while let Some((time, notice)) = self.notices.first() {
             self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
         }
+        let clock = self.source.clock()?;
         while let Some(mut tables) = self.former.pop() {
-            let clock = self.source.clock()?;
             let settled = settle(&mut tables, &clock, &self.units, &self.zone, &mut self.writer, now);
             match settled {
                 Ok(()) => tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
@@ -257,6 +252,15 @@ impl Meter {
                 }
             }
         }
+        // A batch that was kept back frees its half only; what was counted since is in the other one.
+        if self.pending.is_some() || self.source.tables().owes() {
+            self.commit_one(now)?;
+        }
+        self.commit_one(now)
+    }
+
+    /// Commits the batch that is owed, or else what was counted since the last one.
+    fn commit_one(&mut self, now: i64) -> Result<(), DrainError> {
         if self.pending.is_none() {
             let tables = self.source.tables();
             if !tables.owes() && tables.live_counters() == Counters::default() {
@@ -297,9 +301,10 @@ impl Meter {
 
     fn end(mut self, on_exit: OnExit) {
         if on_exit == OnExit::Detach {
-            if let Err(e) = self.go_away() {
-                warn!("the gap after this end will not be in the ledger: {e}");
-            }
+            let stopped = Notice { kind: "stopped", detail: "no longer metering".to_owned(), missed: 0 };
+            self.notices.push((unix_ms(), stopped));
+            // Takes the counters down before the programs are gone.
+            self.drain();
             if let Err(e) = self.source.detach() {
                 warn!("{e}");
             }

@@ -102,7 +102,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let monitor = Monitor::new()?;
     let options = source_options(config, &units, u64::from(id));
     let (source, notices) = KernelSource::open(options, started_ms)?;
-    sys::drop_capabilities()?;
+    sys::drop_capabilities(&[&config.state, &config.control.socket, &config.kernel.bpffs])?;
 
     let interval = Duration::from_millis(u64::from(config.accounting.interval_ms));
     let mut meter = Meter::new(source, Arc::clone(&units), zone, writer, interval)?;

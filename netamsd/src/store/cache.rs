@@ -8,6 +8,9 @@ use std::collections::hash_map::Entry;
 
 use crate::flow::{FlowDelta, FlowKey};
 
+/// Flows that are remembered at most, about 200 bytes each. A flood of further ones makes a record a batch of each; their
+/// counts are as exact.
+const MOST: usize = 1 << 20;
 /// Below this many flows memory is not given back.
 const SMALL: usize = 4096;
 
@@ -62,11 +65,12 @@ pub(super) struct FlowCache {
     /// The plan, until it is confirmed.
     changes: Vec<Change>,
     purged_ms: i64,
+    most: usize,
 }
 
 impl FlowCache {
     pub(super) fn new(timeouts: Timeouts) -> Self {
-        Self { timeouts, records: HashMap::new(), changes: Vec::new(), purged_ms: i64::MIN }
+        Self { timeouts, records: HashMap::new(), changes: Vec::new(), purged_ms: i64::MIN, most: MOST }
     }
 
     /// Takes up a record that is in the database. Of several of one key the newest counts.
@@ -111,7 +115,9 @@ impl FlowCache {
     /// The last plan is committed: remembers its records, and forgets flows that ended.
     pub(super) fn confirm(&mut self, now_ms: i64) {
         for change in std::mem::take(&mut self.changes) {
-            self.records.insert(change.delta.key, change.record);
+            if self.records.len() < self.most || self.records.contains_key(&change.delta.key) {
+                self.records.insert(change.delta.key, change.record);
+            }
         }
         if now_ms.saturating_sub(self.purged_ms).saturating_abs() >= self.timeouts.idle_ms / 2 {
             self.purged_ms = now_ms;
@@ -216,6 +222,17 @@ mod tests {
             "continued ones come first"
         );
         assert_eq!(first[1].record.row, 0);
+    }
+
+    #[test]
+    fn a_flood_is_recorded_and_not_remembered() {
+        let mut cache = FlowCache { most: 10, ..cache() };
+        let flood: Vec<_> = (0..20).map(|n| delta(key(n), 1, 1, 0, 0)).collect();
+        assert_eq!(commit(&mut cache, &flood, 1, 0).len(), 20);
+        assert_eq!(cache.alive(0), 10);
+        let again = commit(&mut cache, &flood, 21, 0);
+        let continued = again.iter().filter(|change| change.record.row <= 20).count();
+        assert_eq!((again.len(), continued), (20, 10));
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct Ledger {
     pub source: String,
     /// Sum of the counters of all committed batches.
     pub counters: Counters,
-    /// Packets that no hook saw, upper bound: the sum over all events.
+    /// Packets that no hook saw, by the interfaces' own counters: the sum over all events.
     pub missed: u64,
     /// Batches committed.
     pub commits: u64,

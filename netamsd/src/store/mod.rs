@@ -61,17 +61,17 @@ pub struct StoreConfig {
     pub units: Vec<StoreUnit>,
 }
 
-/// An interface that is no longer metered, and how far its own counter was then.
+/// A metered interface, and how far its own counter was: what it has moved on by when nobody meters any more, is missed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absence {
+pub struct Metered {
     /// Interface name.
     pub interface: String,
     /// Interface index.
     pub ifindex: u32,
     /// Packets received and sent by then.
     pub packets: u64,
-    /// Since when, milliseconds UTC since 1970.
-    pub since_ms: i64,
+    /// When, milliseconds UTC since 1970.
+    pub time_ms: i64,
     /// The kernel's boot id: counters of another boot say nothing.
     pub boot: String,
 }

@@ -49,7 +49,7 @@ pub struct EventRecord {
     pub kind: String,
     /// One sentence.
     pub detail: String,
-    /// Packets that may have been missed, upper bound.
+    /// Packets that passed meanwhile, by the interfaces' own counters.
     pub missed: u64,
 }
 

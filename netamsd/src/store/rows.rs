@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use rusqlite::{Connection, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
-use super::{Absence, StoreUnit};
+use super::{Metered, StoreUnit};
 use crate::flow::{FlowKey, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
@@ -170,26 +170,26 @@ pub(super) fn write_epoch(conn: &Connection, table: u64, epoch: u64) -> rusqlite
     Ok(())
 }
 
-/// Replaces the interfaces that are not metered now.
-pub(super) fn save_absence(conn: &Connection, rows: &[Absence]) -> rusqlite::Result<()> {
-    conn.execute("DELETE FROM absence", [])?;
-    let sql = "INSERT INTO absence (interface, ifindex, packets, since_ms, boot) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let mut insert = conn.prepare(sql)?;
-    for a in rows {
-        insert.execute(params![a.interface, a.ifindex, a.packets as i64, a.since_ms, a.boot])?;
+/// Replaces the interfaces that are metered.
+pub(super) fn save_metered(conn: &Connection, metered: &[Metered]) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM metered")?.execute([])?;
+    let sql = "INSERT INTO metered (interface, ifindex, packets, time_ms, boot) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let mut insert = conn.prepare_cached(sql)?;
+    for m in metered {
+        insert.execute(params![m.interface, m.ifindex, m.packets as i64, m.time_ms, m.boot])?;
     }
     Ok(())
 }
 
-/// The interfaces that are not metered since the last daemon ended.
-pub(super) fn load_absence(conn: &Connection) -> rusqlite::Result<Vec<Absence>> {
-    let mut statement = conn.prepare("SELECT interface, ifindex, packets, since_ms, boot FROM absence")?;
+/// The interfaces that were metered when that was last written.
+pub(super) fn load_metered(conn: &Connection) -> rusqlite::Result<Vec<Metered>> {
+    let mut statement = conn.prepare("SELECT interface, ifindex, packets, time_ms, boot FROM metered")?;
     let rows = statement.query_map([], |row| {
-        Ok(Absence {
+        Ok(Metered {
             interface: row.get(0)?,
             ifindex: row.get(1)?,
             packets: row.get::<_, i64>(2)? as u64,
-            since_ms: row.get(3)?,
+            time_ms: row.get(3)?,
             boot: row.get(4)?,
         })
     })?;

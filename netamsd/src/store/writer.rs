@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::cache::{FlowCache, Timeouts};
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Absence, Ledger, StoreConfig, StoreError, schema};
+use super::{Ledger, Metered, StoreConfig, StoreError, schema};
 use crate::flow::{Batch, UnitCharge};
 
 /// Older events are deleted.
@@ -23,6 +23,7 @@ pub struct Writer {
     keep_ms: Option<i64>,
     /// Row ids of the configured units.
     units: Vec<i64>,
+    metered: Vec<Metered>,
     // The rest mirrors the database, and changes only after a transaction has committed.
     epochs: HashMap<u64, u64>,
     cache: FlowCache,
@@ -53,6 +54,7 @@ impl Writer {
         let ledger = Ledger::load(&tx, &config.source)?;
         let epochs = rows::load_epochs(&tx)?;
         let meta = Meta::load(&tx)?;
+        let metered = rows::load_metered(&tx)?;
         let mut cache = FlowCache::new(timeouts);
         rows::load_alive(&tx, &mut cache, timeouts)?;
         tx.commit()?;
@@ -62,6 +64,7 @@ impl Writer {
             path,
             keep_ms,
             units,
+            metered,
             epochs,
             cache,
             ledger,
@@ -137,6 +140,7 @@ impl Writer {
             meta.save(&tx)?;
         }
         rows::write_epoch(&tx, batch.table, batch.epoch)?;
+        rows::save_metered(&tx, &self.metered)?;
         if let Some(cutoff_ms) = cutoff_ms {
             retention::expire(&tx, cutoff_ms, added)?;
         }
@@ -151,7 +155,7 @@ impl Writer {
     /// After any error nothing has changed.
     pub fn record(&mut self, kind: &str, detail: &str, missed: u64, time_ms: i64) -> Result<(), StoreError> {
         let ledger = self
-            .write_event(kind, detail, missed, time_ms, None)
+            .write_event(kind, detail, missed, time_ms)
             .map_err(|error| StoreError::sql(&self.path, &error))?;
         self.ledger = ledger;
         Ok(())
@@ -163,7 +167,6 @@ impl Writer {
         detail: &str,
         missed: u64,
         time_ms: i64,
-        absent: Option<&[Absence]>,
     ) -> rusqlite::Result<Ledger> {
         let mut ledger = self.ledger.clone();
         ledger.missed += missed;
@@ -173,38 +176,22 @@ impl Writer {
         tx.prepare_cached("DELETE FROM event WHERE id <= ?1")?
             .execute([tx.last_insert_rowid() - EVENTS_KEPT])?;
         ledger.save(&tx)?;
-        if let Some(absent) = absent {
-            rows::save_absence(&tx, absent)?;
-        }
+        rows::save_metered(&tx, &self.metered)?;
         tx.commit()?;
         Ok(ledger)
     }
 
-    /// The interfaces that have not been metered since the last daemon ended.
+    /// The interfaces that were metered at the last commit or event.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn absence(&self) -> Result<Vec<Absence>, StoreError> {
-        rows::load_absence(&self.conn).map_err(|error| StoreError::sql(&self.path, &error))
+    pub fn last_metered(&self) -> Result<Vec<Metered>, StoreError> {
+        rows::load_metered(&self.conn).map_err(|error| StoreError::sql(&self.path, &error))
     }
 
-    /// Records that these interfaces are not metered from now on; none ends an absence. In the same transaction, an event.
-    ///
-    /// # Errors
-    /// After any error nothing has changed.
-    pub fn set_absence(
-        &mut self,
-        absent: &[Absence],
-        detail: &str,
-        missed: u64,
-        time_ms: i64,
-    ) -> Result<(), StoreError> {
-        let kind = if absent.is_empty() { "started" } else { "stopped" };
-        let ledger = self
-            .write_event(kind, detail, missed, time_ms, Some(absent))
-            .map_err(|error| StoreError::sql(&self.path, &error))?;
-        self.ledger = ledger;
-        Ok(())
+    /// Says how far the counters of the metered interfaces are; the next commit or event writes it along.
+    pub fn set_metered(&mut self, metered: Vec<Metered>) {
+        self.metered = metered;
     }
 
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.

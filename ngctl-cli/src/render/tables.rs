@@ -204,7 +204,7 @@ pub fn ledger(to: &mut dyn Write, l: &Ledger, look: &Look) -> io::Result<()> {
     term("+ non_ip", l.non_ip.to_string(), None, "neither IPv4 nor IPv6");
     term("+ malformed", l.malformed.to_string(), None, "without a valid IP header");
     term("+ lost", l.lost.to_string(), None, "in none of these; not zero is a bug");
-    term("missed", l.missed.to_string(), None, "passed while no hook was there, at most");
+    term("missed", l.missed.to_string(), None, "passed interfaces while no hook was there");
     term("fragments", l.fragments.to_string(), None, "later fragments, accounted by address");
     term("spilled", l.spilled.to_string(), None, "in the second-level flow table");
     term("gso_headers_unknown", l.gso_headers_unknown.to_string(), None, "bytes may lack inner headers");

@@ -6,7 +6,7 @@
 //! can hide packets from it; a clsact qdisc is never removed, since others may have come to use it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -96,6 +96,8 @@ pub struct HookInfo {
     pub programs: u32,
     /// Attached since, milliseconds UTC since 1970.
     pub since_ms: i64,
+    /// Taken over from a former daemon: it was counting all the time.
+    pub adopted: bool,
 }
 
 enum Attachment {
@@ -109,6 +111,7 @@ struct Hook {
     program_id: u32,
     attachment: Attachment,
     since_ms: i64,
+    adopted: bool,
     position: u32,
     programs: u32,
     /// The interface's packet counter when the program was last seen in its place.
@@ -126,13 +129,14 @@ pub struct Hooks {
     hooks: BTreeMap<Key, Hook>,
     /// Interfaces that could not be attached to, so that each is reported once.
     refused: BTreeMap<u32, String>,
-    started: bool,
+    /// Interfaces at the last look, wanted or not; `None` before the first.
+    known: Option<HashSet<u32>>,
 }
 
 impl Hooks {
     /// Hooks with the programs of `ebpf`, which is loaded; links are pinned in `pins`. Nothing is attached yet.
     pub fn new(ebpf: Ebpf, style: Style, pins: PathBuf, wanted: Box<dyn Fn(&str) -> bool + Send>) -> Self {
-        Self { ebpf, style, pins, wanted, hooks: BTreeMap::new(), refused: BTreeMap::new(), started: false }
+        Self { ebpf, style, pins, wanted, hooks: BTreeMap::new(), refused: BTreeMap::new(), known: None }
     }
 
     /// Attaches to what is wanted and is not attached, lets go what is gone or no longer wanted, and repairs what was
@@ -149,15 +153,11 @@ impl Hooks {
                 continue;
             }
             for direction in Direction::BOTH {
-                let key = (interface.index, direction);
                 match self.keep(interface, direction, now_ms, &mut notices) {
                     Ok(()) => {
                         self.refused.remove(&interface.index);
                     }
                     Err(e) => {
-                        if let Some(hook) = self.hooks.remove(&key) {
-                            abandon(hook);
-                        }
                         let why = e.to_string();
                         if self.refused.get(&interface.index) != Some(&why) {
                             notices.push(Notice::new(
@@ -171,7 +171,7 @@ impl Hooks {
                 }
             }
         }
-        self.started = true;
+        self.known = Some(present.iter().map(|i| i.index).collect());
         Ok(notices)
     }
 
@@ -220,7 +220,7 @@ impl Hooks {
         // The pin stays where it is; this only gets a handle of it.
         drop(link);
         let pinned = PinnedLink::from_pin(path).map_err(|e| KernelError::attach(&i.name, e))?;
-        self.insert(i, d, name, program_id, Attachment::Tcx(pinned), now_ms);
+        self.insert(i, d, (name, program_id), Attachment::Tcx(pinned), now_ms, true);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Hooks {
             let id = program.attach_to_link(link).map_err(|e| KernelError::attach(&i.name, e))?;
             let link = program.take_link(id).map_err(|e| KernelError::attach(&i.name, e))?;
             let program_id = program.info().map_err(|e| KernelError::attach(&i.name, e))?.id();
-            self.insert(i, d, name, program_id, Attachment::Clsact(link), now_ms);
+            self.insert(i, d, (name, program_id), Attachment::Clsact(link), now_ms, true);
         }
         Ok(())
     }
@@ -310,16 +310,20 @@ impl Hooks {
         let lost = self.hooks.remove(&key).map(|hook| (hook.packets, abandon(hook)));
         self.attach(i, d, now_ms)?;
         if let Some((counted, ())) = lost {
-            let missed = packets.saturating_sub(counted);
+            // A counter that went down belongs to another interface with the same index.
+            let missed = packets.checked_sub(counted).unwrap_or(packets);
             let detail = format!(
-                "{} {}: our program had been removed; attached again, at most {missed} packets not counted",
+                "{} {}: our program had been removed and is attached again; {missed} packets by the interface's counter since it was last seen",
                 i.name,
                 d.name()
             );
             notices.push(Notice::new("hook_replaced", detail, missed));
-        } else if self.started && packets > 0 {
-            let detail =
-                format!("{} {}: attached to a new interface after {packets} packets", i.name, d.name());
+        } else if packets > 0 && self.known.as_ref().is_some_and(|known| !known.contains(&i.index)) {
+            let detail = format!(
+                "{} {}: {packets} packets passed the new interface before it was metered",
+                i.name,
+                d.name()
+            );
             notices.push(Notice::new("attached", detail, packets));
         }
         Ok(())
@@ -348,8 +352,10 @@ impl Hooks {
                 let id = program.attach_with_options(&i.name, d.attach_type(), first).map_err(failed)?;
                 let link = program.take_link(id).map_err(failed)?;
                 let link = FdLink::try_from(link).map_err(|e| KernelError::attach(&i.name, e))?;
-                // A link of an interface that is gone may still hold the name.
+                // A link of an interface that is gone may still hold the name, and the folder may have been removed.
                 let _ = fs::remove_file(&pin);
+                fs::create_dir_all(pin.parent().unwrap_or(&pin))
+                    .map_err(|e| KernelError::Pins(pin.clone(), e))?;
                 Attachment::Tcx(link.pin(&pin).map_err(|e| KernelError::attach(&i.name, e))?)
             }
             Style::Clsact => {
@@ -365,7 +371,14 @@ impl Hooks {
                 Attachment::Clsact(program.take_link(id).map_err(failed)?)
             }
         };
-        self.insert(i, d, name, program_id, attachment, now_ms);
+        self.insert(i, d, (name, program_id), attachment, now_ms, false);
+        if !self.programs_on(i.index, d)?.contains(&program_id) {
+            // Names were swapped between the look and the call: this is another device's hook.
+            if let Some(hook) = self.hooks.remove(&(i.index, d)) {
+                self.detach((i.index, d), hook);
+            }
+            return Err(KernelError::Gone);
+        }
         info!("attached {name} to {} {} by {}", i.name, d.name(), style.name());
         Ok(())
     }
@@ -374,10 +387,10 @@ impl Hooks {
         &mut self,
         i: &Interface,
         d: Direction,
-        program: &'static str,
-        program_id: u32,
+        (program, program_id): (&'static str, u32),
         attachment: Attachment,
         since_ms: i64,
+        adopted: bool,
     ) {
         let hook = Hook {
             interface: i.name.clone(),
@@ -385,6 +398,7 @@ impl Hooks {
             program_id,
             attachment,
             since_ms,
+            adopted,
             position: 1,
             programs: 1,
             packets: i.packets[d as usize],
@@ -457,6 +471,7 @@ impl Hooks {
             position: hook.position,
             programs: hook.programs,
             since_ms: hook.since_ms,
+            adopted: hook.adopted,
         };
         self.hooks.iter().map(info).collect()
     }

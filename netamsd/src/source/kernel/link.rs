@@ -58,16 +58,21 @@ fn interface(link: LinkMessage) -> Interface {
         upper: kind == LinkLayerType::Loopback,
         packets: [0; 2],
     };
+    let (mut pair, mut elsewhere) = (false, false);
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => i.name = name,
             LinkAttribute::Stats64(s) => i.packets = [s.rx_packets, s.tx_packets],
             LinkAttribute::LinkInfo(infos) => {
                 i.upper |= infos.iter().any(|info| matches!(info, LinkInfo::Kind(kind) if is_upper(kind)));
+                pair = infos.iter().any(|i| matches!(i, LinkInfo::Kind(InfoKind::Veth | InfoKind::Netkit)));
             }
+            LinkAttribute::LinkNetNsId(_) => elsewhere = true,
             _ => {}
         }
     }
+    // What comes out of one end was sent into the other: by this namespace when both are in it.
+    i.upper |= pair && !elsewhere;
     i
 }
 

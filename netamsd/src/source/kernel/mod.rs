@@ -130,7 +130,7 @@ pub struct Notice {
     pub kind: &'static str,
     /// One sentence.
     pub detail: String,
-    /// Wire packets that may not have been counted, an upper bound.
+    /// Packets that passed meanwhile, by the interface's own counter.
     pub missed: u64,
 }
 
@@ -138,6 +138,19 @@ impl Notice {
     fn new(kind: &'static str, detail: String, missed: u64) -> Self {
         Self { kind, detail, missed }
     }
+}
+
+/// A metered interface.
+#[derive(Debug, Clone)]
+pub struct Metered {
+    /// Name.
+    pub name: String,
+    /// Index.
+    pub index: u32,
+    /// Packets received and sent, by the interface's own counters: super-packets count as one.
+    pub packets: u64,
+    /// All its programs were taken over from a former daemon.
+    pub adopted: bool,
 }
 
 /// How the source is set up.
@@ -162,16 +175,25 @@ pub struct Options {
 
 impl Options {
     /// Sizes of the tables on this machine.
-    pub fn geometry(&self) -> Geometry {
-        // Room for as many prefixes again, so that a changed configuration needs no new tables.
-        let classes = (2 * (self.prefixes.len() as u32 + 1)).next_power_of_two().max(256);
-        Geometry { cpus: possible_cpus(), sets: self.flows / WAYS as u32, spill: self.spill, classes }
+    ///
+    /// # Errors
+    /// When the number of CPUs cannot be told.
+    pub fn geometry(&self) -> Result<Geometry, KernelError> {
+        let cpus = possible_cpus().map_err(|e| KernelError::Machine(format!("cannot tell the CPUs: {e}")))?;
+        // Class 0 is none.
+        let classes = (self.prefixes.len() as u32 + 1).next_power_of_two();
+        Ok(Geometry { cpus, sets: self.flows / WAYS as u32, spill: self.spill, classes })
     }
 }
 
-/// CPUs that the kernel may ever bring up.
-pub fn possible_cpus() -> u32 {
-    aya::util::nr_cpus().map_or(1, |n| n as u32)
+/// One more than the highest number that a CPU may ever have.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn possible_cpus() -> io::Result<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<u32>().ok());
+    last.map(|n| n + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Why this machine cannot run the source, in a sentence; `Ok` when it can.
@@ -191,10 +213,17 @@ pub fn can_run() -> Result<(), KernelError> {
 }
 
 /// Whether programs can be attached by tcx links here.
-pub fn has_tcx() -> bool {
+///
+/// # Errors
+/// When the kernel does not say, for want of capabilities.
+pub fn has_tcx() -> io::Result<bool> {
     /// The loopback interface of every network namespace.
     const LOOPBACK: u32 = 1;
-    sysbpf::tcx_programs(LOOPBACK, true).is_ok()
+    match sysbpf::tcx_programs(LOOPBACK, true) {
+        Ok(_) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Loads the programs with their maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
@@ -225,7 +254,8 @@ pub fn load(
             .override_global(constant::CPUS, &geometry.cpus, false)
             .override_global(constant::SETS, &geometry.sets, false)
             .override_global(constant::CLASSES, &geometry.classes, false)
-            .override_global(constant::MARK, &mark, false)
+            .override_global(constant::MARK, &mark[0], false)
+            .override_global(constant::MARK_OTHER, &mark[1], false)
             .override_global(constant::SEED, &seed[..], false)
             .load(object)
             .map_err(|e| chain(&e))?;
@@ -252,7 +282,6 @@ pub struct KernelSource {
     former: Vec<Tables>,
     hooks: Hooks,
     attach: bool,
-    adopted: bool,
 }
 
 use hooks::Hooks;
@@ -264,36 +293,38 @@ impl KernelSource {
     /// When the machine, the configuration or leftovers do not allow it; nothing is attached then that was not before.
     pub fn open(options: Options, now_ms: i64) -> Result<(Self, Vec<Notice>), KernelError> {
         can_run()?;
-        sysbpf::ensure_bpffs(&options.bpffs).map_err(|e| KernelError::Bpffs(options.bpffs.clone(), e))?;
+        let mounted =
+            sysbpf::ensure_bpffs(&options.bpffs).map_err(|e| KernelError::Bpffs(options.bpffs.clone(), e))?;
+        let mut notices = Vec::new();
+        if mounted && in_private_mounts() {
+            notices.push(Notice::new("private_mount", PRIVATE_MOUNT.to_owned(), 0));
+        }
         let root = namespace_dir(&options.bpffs)?;
         let failed = |e| KernelError::Pins(root.clone(), e);
         fs::create_dir_all(&root).map_err(failed)?;
         let (mut ours, foreign) = former_tables(&root, options.store)?;
 
-        let adopted_any = !ours.is_empty();
-        let geometry = options.geometry();
-        let position = ours.iter().position(|t| t.geometry() == geometry);
-        let mut adopted = position.map(|p| ours.remove(p));
-        if let Some(tables) = &mut adopted
-            && !tables.set_prefixes(&options.prefixes)?
-        {
-            ours.extend(adopted.take());
-        }
-        let (tables, ebpf) = match adopted {
+        let geometry = options.geometry()?;
+        let fitting = ours.iter().position(|t| t.geometry() == geometry && t.has_prefixes(&options.prefixes));
+        let (tables, ebpf) = match fitting.map(|p| ours.remove(p)) {
             Some(tables) => {
                 let ebpf = load(kmod_bpf::OBJECT, geometry, &[], Some(tables.dir()))?;
                 (tables, ebpf)
             }
             None => fresh_tables(&root, geometry, &options)?,
         };
-        let style = options.style.unwrap_or(if has_tcx() { Style::Tcx } else { Style::Clsact });
+        let style = match options.style {
+            Some(style) => style,
+            None if has_tcx().map_err(KernelError::Query)? => Style::Tcx,
+            None => Style::Clsact,
+        };
         let mut hooks = Hooks::new(ebpf, style, root.join("links"), options.wanted);
-        let mut notices = Vec::new();
         if options.attach {
             hooks.adopt(now_ms)?;
             notices.extend(hooks.sync(now_ms)?);
         } else {
             let _ = tables::remove_dir(&root.join("links"));
+            remove_filters()?;
         }
         // From here on no program adds to former tables.
         sysbpf::grace_period().map_err(KernelError::Grace)?;
@@ -302,10 +333,10 @@ impl KernelSource {
             let detail = format!(
                 "removed tables of another state folder; {held} packets in them are not in this store"
             );
-            notices.push(Notice::new("foreign_tables", detail, 0));
+            notices.push(Notice::new("foreign_tables", detail, held));
             tables.remove_pins().map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, attach: options.attach, adopted: adopted_any }, notices))
+        Ok((Self { tables, former: ours, hooks, attach: options.attach }, notices))
     }
 
     /// The tables that are being filled.
@@ -316,11 +347,6 @@ impl KernelSource {
     /// The tables of a former configuration, to be read out, committed and removed.
     pub fn take_former(&mut self) -> Vec<Tables> {
         std::mem::take(&mut self.former)
-    }
-
-    /// Whether tables of a former daemon of this store were there.
-    pub fn adopted(&self) -> bool {
-        self.adopted
     }
 
     /// Reads the clock of the stamps.
@@ -353,15 +379,20 @@ impl KernelSource {
         self.hooks.list()
     }
 
-    /// Name, index and packets, by the interface's own counters, of each metered interface.
+    /// The metered interfaces and their own counters.
     ///
     /// # Errors
     /// When interfaces cannot be listed.
-    pub fn metered(&self) -> Result<Vec<(String, u32, u64)>, KernelError> {
+    pub fn metered(&self) -> Result<Vec<Metered>, KernelError> {
         let hooks = self.hooks.list();
         let present = link::interfaces().map_err(KernelError::Netlink)?;
-        let metered = present.into_iter().filter(|i| hooks.iter().any(|hook| hook.ifindex == i.index));
-        Ok(metered.map(|i| (i.name, i.index, i.packets.iter().sum())).collect())
+        let metered = |i: link::Interface| {
+            let mut ours = hooks.iter().filter(|hook| hook.ifindex == i.index).peekable();
+            ours.peek()?;
+            let adopted = ours.all(|hook| hook.adopted);
+            Some(Metered { name: i.name, index: i.index, packets: i.packets.iter().sum(), adopted })
+        };
+        Ok(present.into_iter().filter_map(metered).collect())
     }
 
     /// What the tables hold that was not handed out as committed.
@@ -404,11 +435,7 @@ impl KernelSource {
 /// When pins or filters cannot be removed.
 pub fn cleanup(bpffs: &Path) -> Result<u64, KernelError> {
     let root = namespace_dir(bpffs)?;
-    for interface in link::interfaces().map_err(KernelError::Netlink)? {
-        for direction in [Direction::Ingress, Direction::Egress] {
-            hooks::remove_filters(&interface, direction)?;
-        }
-    }
+    remove_filters()?;
     let mut held = 0;
     if root.exists() {
         for dir in subfolders(&root)? {
@@ -420,6 +447,16 @@ pub fn cleanup(bpffs: &Path) -> Result<u64, KernelError> {
         fs::remove_dir(&root).map_err(|e| KernelError::Pins(root, e))?;
     }
     Ok(held)
+}
+
+/// Removes our filters of killed daemons from all clsact qdiscs.
+fn remove_filters() -> Result<(), KernelError> {
+    for interface in link::interfaces().map_err(KernelError::Netlink)? {
+        for direction in [Direction::Ingress, Direction::Egress] {
+            hooks::remove_filters(&interface, direction)?;
+        }
+    }
+    Ok(())
 }
 
 fn subfolders(root: &Path) -> Result<Vec<PathBuf>, KernelError> {
@@ -486,6 +523,16 @@ pub fn interface_names() -> Result<Vec<String>, KernelError> {
     Ok(interfaces.into_iter().map(|i| i.name).collect())
 }
 
+/// Said when the BPF filesystem vanishes with the daemon.
+pub const PRIVATE_MOUNT: &str = "the BPF filesystem is mounted in a private mount namespace (`ip netns exec` makes one): what is \
+     not committed is lost when the daemon is killed; mount one outside and name it in kernel.bpffs";
+
+/// Whether mounts made here are seen by nobody else.
+pub fn in_private_mounts() -> bool {
+    let of = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|m| m.ino());
+    matches!((of("self"), of("1")), (Ok(here), Ok(first)) if here != first)
+}
+
 /// Folder of this network namespace: programs and tables of different namespaces never meet.
 fn namespace_dir(bpffs: &Path) -> Result<PathBuf, KernelError> {
     let inode =
@@ -497,9 +544,11 @@ fn netns() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// What the programs write into `tc_index` of counted packets: 1 to 65535, the same for all daemons of a namespace.
-fn mark() -> io::Result<u32> {
-    Ok((netns()? % 0xffff) as u32 + 1)
+/// What the programs write into `tc_index` of packets counted in a flow, and of others: 1 to 65535, the same for all
+/// daemons of a namespace.
+fn mark() -> io::Result<[u32; 2]> {
+    let first = (netns()? % 0x7fff) as u32 * 2 + 1;
+    Ok([first, first + 1])
 }
 
 /// Random odd numbers.

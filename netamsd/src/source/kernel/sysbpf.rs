@@ -262,16 +262,16 @@ pub fn is_bpffs(path: &std::path::Path) -> bool {
         .is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _))
 }
 
-/// Makes sure that `path` lies on a BPF filesystem, mounting one there when it does not.
+/// Makes sure that `path` lies on a BPF filesystem, mounting one there when it does not; says whether it did.
 ///
 /// # Errors
 /// Those of making the folder and of `mount`, which needs `CAP_SYS_ADMIN`.
-pub fn ensure_bpffs(path: &std::path::Path) -> io::Result<()> {
+pub fn ensure_bpffs(path: &std::path::Path) -> io::Result<bool> {
     fs::create_dir_all(path).or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) })?;
     if is_bpffs(path) {
-        return Ok(());
+        return Ok(false);
     }
     let none: Option<&str> = None;
     nix::mount::mount(Some("bpf"), path, Some("bpf"), nix::mount::MsFlags::empty(), none)?;
-    Ok(())
+    Ok(true)
 }

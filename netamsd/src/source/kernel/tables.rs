@@ -7,7 +7,7 @@
 //! the caller keeps in the same transaction as the counts, tells whether the quiet half is still owed.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs, io,
     net::Ipv6Addr,
     os::fd::AsFd,
@@ -85,10 +85,12 @@ pub struct Tables {
     overflow: Mapping<OverflowCell>,
     spill: MapData,
     prefixes: PrefixTable,
-    /// Address that stands for each class in use, also for those no longer configured that may have counts.
+    /// Address that stands for each class.
     classes: HashMap<u32, Ipv6Addr>,
     /// Epoch of the quiet half while its counts are not known to be committed.
     reading: Option<u64>,
+    /// A grace period has passed since the epoch of `reading` ended.
+    quiet: bool,
 }
 
 impl Tables {
@@ -155,6 +157,7 @@ impl Tables {
             prefixes,
             classes,
             reading: None,
+            quiet: false,
         }))
     }
 
@@ -195,6 +198,7 @@ impl Tables {
         // The former daemon may have died before it had waited.
         sysbpf::grace_period().map_err(KernelError::Grace)?;
         self.reading = Some(quiet);
+        self.quiet = true;
         if committed.is_some_and(|epoch| epoch >= quiet) {
             self.committed()?;
         }
@@ -209,17 +213,14 @@ impl Tables {
     /// Advances the epoch and waits until nobody writes the old half; nothing when that was done already.
     ///
     /// # Errors
-    /// When waiting fails.
+    /// When waiting fails; the next call waits again.
     pub fn turn(&mut self) -> Result<(), KernelError> {
         if self.reading.is_none() {
-            let old = self.epoch().fetch_add(1, Ordering::SeqCst);
-            sysbpf::grace_period()
-                .inspect_err(|_| {
-                    // Nobody may have seen the quiet half; filling the old one again is safe.
-                    self.epoch().store(old, Ordering::SeqCst);
-                })
-                .map_err(KernelError::Grace)?;
-            self.reading = Some(old);
+            self.reading = Some(self.epoch().fetch_add(1, Ordering::SeqCst));
+        }
+        if !self.quiet {
+            sysbpf::grace_period().map_err(KernelError::Grace)?;
+            self.quiet = true;
         }
         Ok(())
     }
@@ -302,6 +303,7 @@ impl Tables {
         // SAFETY: as above.
         unsafe { self.counters.part_mut(from, len) }.fill(kmod_bpf::Counters::default());
         self.reading = None;
+        self.quiet = false;
         Ok(())
     }
 
@@ -318,36 +320,31 @@ impl Tables {
         sum
     }
 
-    /// Makes `wanted` the prefixes that overflow is counted by: for each an address that stands for it, v4-mapped, and its
-    /// length. `false` when there is no room for them beside those that may still have counts.
+    /// Whether overflow is counted by exactly these prefixes: for each an address that stands for it, v4-mapped, and its
+    /// length.
+    pub fn has_prefixes(&self, wanted: &[(Ipv6Addr, u8)]) -> bool {
+        let present: Option<HashSet<_>> = self
+            .prefixes
+            .keys()
+            .map(|k| k.ok().map(|k| (Ipv6Addr::from(k.data()), k.prefix_len())))
+            .collect();
+        present == Some(wanted.iter().map(|&(address, len)| (address, u32::from(len))).collect())
+    }
+
+    /// Gives fresh tables the prefixes that overflow is to be counted by. Their classes never change: a half may hold
+    /// counts under them.
     ///
     /// # Errors
     /// When the prefix table cannot be written.
-    pub fn set_prefixes(&mut self, wanted: &[(Ipv6Addr, u8)]) -> Result<bool, KernelError> {
-        let failed = |e| KernelError::map(&self.dir.join(map::PREFIXES), e);
-        let key = |(address, len): (Ipv6Addr, u8)| lpm_trie::Key::new(u32::from(len), address.octets());
-        let present: Vec<_> = self.prefixes.keys().collect::<Result<_, _>>().map_err(failed)?;
-        let is = |k: &lpm_trie::Key<[u8; 16]>, w: &lpm_trie::Key<[u8; 16]>| {
-            k.prefix_len() == w.prefix_len() && k.data() == w.data()
-        };
-        let wanted: Vec<_> = wanted.iter().copied().map(key).collect();
-        let missing: Vec<_> = wanted.iter().filter(|w| !present.iter().any(|k| is(k, w))).collect();
-        // A class is never given to another prefix in the same run: a half may still hold its counts.
-        let mut free = (1..self.geometry.classes).filter(|class| !self.classes.contains_key(class));
-        let mut chosen = Vec::new();
-        for prefix in missing {
-            let Some(class) = free.next() else { return Ok(false) };
-            chosen.push((prefix, class));
+    pub fn set_prefixes(&mut self, prefixes: &[(Ipv6Addr, u8)]) -> Result<(), KernelError> {
+        for (class, &(address, len)) in (1..).zip(prefixes) {
+            let key = lpm_trie::Key::new(u32::from(len), address.octets());
+            self.prefixes
+                .insert(&key, class, 0)
+                .map_err(|e| KernelError::map(&self.dir.join(map::PREFIXES), e))?;
+            self.classes.insert(class, address);
         }
-        drop(free);
-        for old in present.iter().filter(|k| !wanted.iter().any(|w| is(k, w))) {
-            self.prefixes.remove(old).map_err(failed)?;
-        }
-        for (prefix, class) in chosen {
-            self.classes.insert(class, prefix.data().into());
-            self.prefixes.insert(prefix, class, 0).map_err(failed)?;
-        }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes the pins; the maps vanish with their last user.
