@@ -76,6 +76,14 @@ CREATE TABLE event (
     missed  INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE absence (
+    interface TEXT PRIMARY KEY,
+    ifindex   INTEGER NOT NULL,
+    packets   INTEGER NOT NULL,
+    since_ms  INTEGER NOT NULL,
+    boot      TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
 INSERT INTO meta VALUES (
     1,
     max(1, random() & 0xffffffff),

@@ -88,3 +88,12 @@ CREATE TABLE event (
     detail  TEXT    NOT NULL,
     missed  INTEGER NOT NULL            -- packets, upper bound
 ) STRICT;
+
+-- Packet counters of the interfaces that a daemon stopped metering when it ended; empty while one runs.
+CREATE TABLE absence (
+    interface TEXT PRIMARY KEY,
+    ifindex   INTEGER NOT NULL,
+    packets   INTEGER NOT NULL,           -- received and sent, by the interface's own counters
+    since_ms  INTEGER NOT NULL,
+    boot      TEXT    NOT NULL             -- the kernel's boot id; counters of another boot say nothing
+) STRICT, WITHOUT ROWID;

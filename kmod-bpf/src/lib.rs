@@ -21,8 +21,8 @@ pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
 pub const ABI: u32 = 1;
 /// Slots of a set.
 pub const WAYS: usize = 4;
-/// Stamps are monotonic nanoseconds shifted right by this.
-pub const STAMP_SHIFT: u32 = 20;
+/// `used` of a flow key in the half 0; in the half 1 it is one more, and 0 marks a free slot.
+pub const USED: u8 = 2;
 /// Halves of each table.
 pub const HALVES: usize = 2;
 
@@ -56,8 +56,6 @@ pub mod constant {
     pub const CLASSES: &str = "cfg_classes";
     /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted.
     pub const MARK: &str = "cfg_mark";
-    /// `u32`: 1 where `bpf_ktime_get_coarse_ns` exists.
-    pub const COARSE: &str = "cfg_coarse";
     /// `[u64; 8]`: random odd multipliers of the hash.
     pub const SEED: &str = "cfg_seed";
 }
@@ -76,9 +74,11 @@ pub mod program {
     pub const fn leave(ethernet: bool) -> &'static str {
         if ethernet { "netams_leave" } else { "netams_leave_l3" }
     }
+    /// Returns the time in which stamps are given; never attached.
+    pub const CLOCK: &str = "netams_clock";
     /// Every program starts like this, and nobody else's does.
     pub const PREFIX: &str = "netams_";
-    /// All of them.
+    /// All that are attached.
     pub const ALL: [&str; 6] =
         [enter(true), upper(true), leave(true), enter(false), upper(false), leave(false)];
 }
@@ -121,8 +121,8 @@ abi!(
         version: u8,
         /// 1: later fragments, ports unknown.
         fragment: u8,
-        /// Second-level table only: the half.
-        half: u8,
+        /// [`USED`] plus the half that the entry belongs to.
+        used: u8,
     }
 );
 abi!(
@@ -130,25 +130,23 @@ abi!(
     FlowSlot, 64 {
         /// Which flow.
         key: FlowKey,
-        /// Wire packets.
-        packets: u64,
         /// Layer-3 bytes.
         bytes: u64,
+        /// Wire packets.
+        packets: u32,
+        /// Stamp of the last packet, the lower half of jiffies.
+        last: u32,
     }
 );
 abi!(
-    /// Four flows whose keys hash alike; slots fill in order, and a tag of 0 is a free one.
+    /// Four flows whose keys hash alike.
     FlowSet, 320 {
-        /// Upper half of the key's hash, lowest bit set.
-        tag: [u32; WAYS],
-        /// Stamp of the first packet.
-        first: [u32; WAYS],
-        /// Stamp of the last packet.
-        last: [u32; WAYS],
-        /// Unused; keeps the slots on cache lines of their own.
-        note: [u32; WAYS],
         /// The flows.
         slot: [FlowSlot; WAYS],
+        /// Stamp of the first packet, never 0; 0 marks a free slot.
+        first: [u32; WAYS],
+        /// Keeps each slot on one cache line.
+        reserved: [u32; 12],
     }
 );
 abi!(

@@ -11,7 +11,7 @@ use netams_tests::daemon::Daemon;
 use netams_tests::frame::{Frame, UDP};
 use netams_tests::hooks::{self, Direction};
 use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, SINK4};
-use netams_tests::ledger::{assert_ledger, flow_total};
+use netams_tests::ledger::{assert_identity, assert_ledger, flow_total};
 use netams_tests::require_live;
 use netams_tests::truth::{Traffic, device};
 
@@ -134,5 +134,56 @@ fn on_exit_detach_commits_everything_and_leaves_no_program() {
         let counted = flow_total(&daemon, &["--port", &PORT.to_string()]);
         assert_eq!(counted, Traffic { packets: sent, bytes: sent * BYTES }, "{attach}");
         assert_ledger(&daemon.ledger());
+
+        // What passes while no daemon is there is not counted, and on record: in at cl0, out at sv0.
+        assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+        let unseen = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");
+        daemon.start_again();
+        assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]).packets, sent);
+        let ledger = daemon.ledger();
+        assert_identity(&ledger);
+        assert_eq!(ledger.missed, 2 * unseen, "{:#?}", daemon.events());
     }
+}
+
+#[test]
+fn another_table_size_collects_what_the_old_tables_hold() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let sized = |flows| Config { flows, on_exit: "stay", interval_ms: 100, ..Config::default() };
+    let mut daemon = Daemon::start(&lab.router, &sized(4096));
+    let load = load(&lab);
+    for flows in [1024, 8192, 1024, 4096, 256, 4096] {
+        thread::sleep(Duration::from_millis(150));
+        daemon.place.configure(&sized(flows));
+        daemon.kill9();
+        daemon.start_again();
+        one_program_per_hook(&lab, &daemon);
+    }
+    let sent = load.end(&lab);
+    assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]), sent);
+    assert_ledger(&daemon.ledger());
+}
+
+#[test]
+fn another_state_folder_takes_the_hooks_over_and_says_what_it_does_not_have() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let config = Config { interval_ms: 60_000, ..Config::default() };
+    let mut daemon = Daemon::start(&lab.router, &config);
+    let blast = || Blast::new(frames(), 5_000).send(&lab.client, "eth0", &lab.router, "cl0");
+    blast();
+    daemon.kill9();
+    std::fs::remove_dir_all(daemon.place.path().join("state")).expect("remove the state folder");
+    daemon.start_again();
+    one_program_per_hook(&lab, &daemon);
+    let sent = blast();
+    assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]).packets, sent);
+    let events = daemon.events();
+    assert!(events.iter().any(|e| e.kind == "foreign_tables" && e.detail.contains("5000")), "{events:#?}");
+    assert_ledger(&daemon.ledger());
 }

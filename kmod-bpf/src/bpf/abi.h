@@ -8,7 +8,9 @@
 
 #include <linux/types.h>
 
-#define NETAMS_WAYS 4 /* slots a set: one cache line holds the tags, stamps and notes of four */
+#define NETAMS_WAYS 4 /* slots a set */
+
+#define NETAMS_USED 2
 
 /* Identity of a flow. IPv4 is held v4-mapped; ports and VLAN ids are in network and host order as noted. */
 struct flow_key {
@@ -22,27 +24,25 @@ struct flow_key {
 	__u8 proto;	   /* after IPv6 extension headers */
 	__u8 version;	   /* 4 or 6 */
 	__u8 fragment;	   /* 1 = later fragments, ports unknown */
-	__u8 half;	   /* second-level table only: which half the entry belongs to */
-};
-
-/* One flow of a set: exactly one cache line. */
-struct flow_slot {
-	struct flow_key key;
-	__u64 packets; /* wire packets */
-	__u64 bytes;   /* layer-3 bytes */
+	__u8 used;	   /* NETAMS_USED + half that the entry belongs to; 0 = free slot */
 };
 
 /*
- * Four flows whose keys hash alike. A tag of 0 is a free slot, and slots fill in order.
- * Stamps are monotonic nanoseconds >> NETAMS_STAMP_SHIFT.
+ * One flow of a set: exactly one cache line, all that a packet of a known flow touches. When `packets` would wrap, the
+ * flow goes on in the second-level table. Stamps are the lower half of jiffies.
  */
-#define NETAMS_STAMP_SHIFT 20
+struct flow_slot {
+	struct flow_key key;
+	__u64 bytes;   /* layer-3 bytes */
+	__u32 packets; /* wire packets */
+	__u32 last;    /* stamp of the last packet */
+};
+
+/* Slots for flows whose keys hash alike. */
 struct flow_set {
-	__u32 tag[NETAMS_WAYS];	  /* upper half of the key's hash, lowest bit set */
-	__u32 first[NETAMS_WAYS]; /* stamp of the first packet */
-	__u32 last[NETAMS_WAYS];  /* stamp of the last packet */
-	__u32 note[NETAMS_WAYS];  /* keeps the slots on cache lines of their own */
 	struct flow_slot slot[NETAMS_WAYS];
+	__u32 first[NETAMS_WAYS]; /* stamp of the first packet, never 0; 0 = free slot */
+	__u32 reserved[12];	  /* keeps each slot on one cache line */
 };
 
 /* Value of the second-level table; its key is struct flow_key. */

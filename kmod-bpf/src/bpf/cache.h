@@ -19,7 +19,6 @@ const volatile __u32 cfg_cpus = 1;	  /* possible CPUs */
 const volatile __u32 cfg_sets = 1;	  /* first-level sets a CPU and a half, a power of two */
 const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
 const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted */
-const volatile __u32 cfg_coarse = 0;  /* bpf_ktime_get_coarse_ns exists (Linux 5.11) */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
 
 struct {
@@ -78,16 +77,26 @@ struct {
 	__type(value, __u32);
 } prefixes SEC(".maps");
 
+#define TC_ACT_UNSPEC (-1) /* the next program decides */
+
+enum hook {
+	ENTER, /* ingress of a device that packets reach first: counts everything */
+	UPPER, /* ingress of a device on top of another one, and loopback: counts what was not counted below */
+	LEAVE, /* egress: counts what did not enter through a hook */
+};
+
 typedef __u64 __attribute__((may_alias)) word;
 
+/*
+ * Jiffies: as fine as the coarse clock, which advances with them, and no call: the verifier puts a load in its place.
+ * A call costs as much as the rest of the program where returns are mitigated.
+ */
 static __always_inline __u32 stamp(void)
 {
-	__u64 ns = cfg_coarse ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
-
-	return ns >> NETAMS_STAMP_SHIFT;
+	return bpf_jiffies64();
 }
 
-/* Multilinear, then folded twice: the low bits choose the set, the high bits are the tag. */
+/* Multilinear, then folded twice: the low bits choose the set, the highest ones where to begin in it. */
 static __always_inline __u64 hash_key(const struct flow_key *key)
 {
 	const word *w = (const word *)key;
@@ -104,7 +113,7 @@ static __always_inline bool same_key(const struct flow_key *a, const struct flow
 {
 	const word *x = (const word *)a, *y = (const word *)b;
 
-	return x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5] && x[0] == y[0] && x[2] == y[2];
+	return x[5] == y[5] && x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[0] == y[0] && x[2] == y[2];
 }
 
 /* Remembers a first fragment's flow, and gives a later fragment that of its first one, or flags it. */
@@ -155,13 +164,12 @@ static __always_inline void add_overflow(const struct packet *p, __u32 partition
 	}
 }
 
-static __noinline bool add_spill(struct packet *p, __u32 now, __u32 half)
+static __noinline bool add_spill(struct packet *p, __u32 now)
 {
 	struct spill_value *value, fresh = { 0 };
 
 	if (!p)
 		return false;
-	p->key.half = half;
 	value = bpf_map_lookup_elem(&spill, &p->key);
 	if (!value) {
 		fresh.packets = p->segs;
@@ -181,39 +189,50 @@ static __noinline bool add_spill(struct packet *p, __u32 now, __u32 half)
 	return true;
 }
 
-/* Adds a parsed packet to its flow. `partition` is half * cpus + cpu. */
+/*
+ * Adds a parsed packet to its flow. `partition` is half * cpus + cpu.
+ * The search begins at a slot that the hash names, where most flows are; slots are never freed while a half is filled, so
+ * the first free one ends it.
+ */
 static __always_inline void account(struct packet *p, __u32 partition, __u32 half, struct counters *count)
 {
-	__u64 h = hash_key(&p->key);
-	__u32 tag = (__u32)(h >> 32) | 1, now = stamp();
-	__u32 index = partition * cfg_sets + ((__u32)h & (cfg_sets - 1));
-	struct flow_set *set = bpf_map_lookup_elem(&flows, &index);
+	__u64 h;
+	__u32 index, way, now = stamp();
+	struct flow_set *set;
 
+	p->key.used = NETAMS_USED + half;
+	h = hash_key(&p->key);
+	way = h >> 62;
+	index = partition * cfg_sets + ((__u32)h & (cfg_sets - 1));
+	set = bpf_map_lookup_elem(&flows, &index);
 	if (!set) {
 		count->no_slot += p->segs;
 		return;
 	}
 #pragma unroll
-	for (int i = 0; i < NETAMS_WAYS; i++) {
-		struct flow_slot *slot = &set->slot[i];
+	for (int i = 0; i < NETAMS_WAYS; i++, way++) {
+		struct flow_slot *slot = &set->slot[way & (NETAMS_WAYS - 1)];
 
-		if (set->tag[i] == tag && same_key(&slot->key, &p->key)) {
-			slot->packets += p->segs;
+		if (same_key(&slot->key, &p->key)) {
+			__u32 packets = slot->packets + p->segs;
+
+			if (packets < p->segs)
+				break;
+			slot->packets = packets;
 			slot->bytes += p->bytes;
-			set->last[i] = now;
+			slot->last = now;
 			return;
 		}
-		if (!set->tag[i]) {
+		if (!slot->key.used) {
 			slot->key = p->key;
 			slot->packets = p->segs;
 			slot->bytes = p->bytes;
-			set->first[i] = now;
-			set->last[i] = now;
-			set->tag[i] = tag;
+			slot->last = now;
+			set->first[way & (NETAMS_WAYS - 1)] = now ?: 1;
 			return;
 		}
 	}
-	if (add_spill(p, now, half)) {
+	if (add_spill(p, now)) {
 		count->spilled += p->segs;
 		return;
 	}

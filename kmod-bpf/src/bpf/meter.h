@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What happens to each packet at a hook; see netams.bpf.c.
+ * What happens to each packet at a hook; see netams.bpf.c. A template: METER is the name of the function, ACCOUNT what adds
+ * a parsed packet to its flow. The benchmark makes a second one of it with another table.
  */
-#ifndef NETAMS_METER_H
-#define NETAMS_METER_H
-
-#include "cache.h"
-
-#define TC_ACT_UNSPEC (-1)
-
-enum hook {
-	ENTER, /* ingress of a device that packets reach first: counts everything */
-	UPPER, /* ingress of a device on top of another one, and loopback: counts what was not counted below */
-	LEAVE, /* egress: counts what did not enter through a hook */
-};
-
-static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, const enum hook hook)
+static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, const enum hook hook)
 {
 	__u32 zero = 0, half, partition;
 	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
@@ -31,7 +19,7 @@ static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, con
 		return TC_ACT_UNSPEC;
 
 	if (hook != ENTER && skb->tc_index == cfg_mark) {
-		__u32 segs = skb->gso_segs ?: 1;
+		__u32 segs = skb->gso_size && skb->gso_segs ? skb->gso_segs : 1;
 
 		if (hook == LEAVE)
 			count->packets_out += segs;
@@ -50,12 +38,14 @@ static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, con
 		}
 		if (p.headers_unknown)
 			count->gso_headers_unknown++;
-		account(&p, partition, half, count);
+		ACCOUNT(&p, partition, half, count);
 		break;
 	case PARSED_NON_IP:
+		p.segs = p.segs ?: 1;
 		count->non_ip += p.segs;
 		break;
 	case PARSED_MALFORMED:
+		p.segs = p.segs ?: 1;
 		count->malformed += p.segs;
 		break;
 	}
@@ -65,5 +55,3 @@ static __always_inline int meter(struct __sk_buff *skb, const bool ethernet, con
 		count->packets_in += p.segs;
 	return TC_ACT_UNSPEC;
 }
-
-#endif

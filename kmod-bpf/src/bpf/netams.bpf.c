@@ -11,6 +11,10 @@
  * netfilter, and its only other users (dsmark, tcindex) have left the kernel in 6.3. Its value is derived from the network
  * namespace, so that two namespaces of one machine do not take each other's packets for counted.
  */
+#include "cache.h"
+
+#define METER meter
+#define ACCOUNT account
 #include "meter.h"
 
 #define PROGRAM(name, ethernet, hook)            \
@@ -26,5 +30,12 @@ PROGRAM(netams_leave, true, LEAVE)
 PROGRAM(netams_enter_l3, false, ENTER)
 PROGRAM(netams_upper_l3, false, UPPER)
 PROGRAM(netams_leave_l3, false, LEAVE)
+
+/* Run by the daemon with BPF_PROG_TEST_RUN: the time in which stamps are given. */
+SEC("classifier")
+int netams_clock(struct __sk_buff *skb)
+{
+	return stamp();
+}
 
 char _license[] SEC("license") = "GPL";

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For the benchmark, never attached: the meter as it is, and its yardsticks: an empty program, the same parser and clock in
- * front of nothing, and in front of the usual flow table, a hash shared by the CPUs with atomic additions.
+ * For the benchmark, never attached: the meter as it is, and its yardsticks: an empty program, the same parser and clock
+ * alone, and the same meter with the usual flow table, a hash shared by the CPUs with atomic additions.
  *
  * Every program first gives its packet a source address, so that one packet, run many times, stands for many flows:
  * skb->mark is the number of flows (1: leave the packet alone, NEW_FLOWS: each packet another one), skb->cb[0] the place of
  * the address's last four bytes.
  */
-#include "meter.h"
+#include "cache.h"
 
 #define NEW_FLOWS 0xffffffff
 #define MAX_PLACE 128
@@ -30,6 +30,39 @@ struct {
 	__type(key, struct flow_key);
 	__type(value, struct spill_value);
 } plain SEC(".maps");
+
+static __always_inline void account_plain(struct packet *p, __u32 partition, __u32 half, struct counters *count)
+{
+	struct spill_value *value, fresh = { 0 };
+	__u32 now = stamp();
+
+	value = bpf_map_lookup_elem(&plain, &p->key);
+	if (!value) {
+		fresh.packets = p->segs;
+		fresh.bytes = p->bytes;
+		fresh.first = now;
+		fresh.last = now;
+		if (!bpf_map_update_elem(&plain, &p->key, &fresh, BPF_NOEXIST))
+			return;
+		value = bpf_map_lookup_elem(&plain, &p->key);
+		if (!value) {
+			count->overflow_packets += p->segs;
+			return;
+		}
+	}
+	__sync_fetch_and_add(&value->packets, p->segs);
+	__sync_fetch_and_add(&value->bytes, p->bytes);
+	value->last = now;
+}
+
+#define METER meter_cache
+#define ACCOUNT account
+#include "meter.h"
+#undef METER
+#undef ACCOUNT
+#define METER meter_hash
+#define ACCOUNT account_plain
+#include "meter.h"
 
 /* Keeps the compiler from dropping a parse whose result nobody needs. */
 struct {
@@ -68,37 +101,15 @@ int parse_clock(struct __sk_buff *skb)
 SEC("classifier")
 int hash_atomics(struct __sk_buff *skb)
 {
-	struct spill_value *value, fresh = { 0 };
-	struct packet p;
-	__u32 now;
-
 	choose_flow(skb);
-	if (parse(skb, true, &p) != PARSED_IP)
-		return -1;
-	now = stamp();
-	value = bpf_map_lookup_elem(&plain, &p.key);
-	if (!value) {
-		fresh.packets = p.segs;
-		fresh.bytes = p.bytes;
-		fresh.first = now;
-		fresh.last = now;
-		if (!bpf_map_update_elem(&plain, &p.key, &fresh, BPF_NOEXIST))
-			return -1;
-		value = bpf_map_lookup_elem(&plain, &p.key);
-		if (!value)
-			return -1;
-	}
-	__sync_fetch_and_add(&value->packets, p.segs);
-	__sync_fetch_and_add(&value->bytes, p.bytes);
-	value->last = now;
-	return -1;
+	return meter_hash(skb, true, ENTER);
 }
 
 SEC("classifier")
 int flow_cache(struct __sk_buff *skb)
 {
 	choose_flow(skb);
-	return meter(skb, true, ENTER);
+	return meter_cache(skb, true, ENTER);
 }
 
 char _license[] SEC("license") = "GPL";

@@ -12,7 +12,7 @@ use super::meter::Snapshot;
 use crate::{
     flow,
     policy::{UnitConfig, Units, Zone},
-    source::kernel::Clock,
+    source::kernel::unix_ms,
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
 };
 
@@ -167,7 +167,7 @@ fn flow(record: FlowRecord) -> Flow {
 
 fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
     let reader = reader(context)?;
-    let now = Clock::now().unix_ms();
+    let now = unix_ms();
     let since = |from| -> Result<std::collections::HashMap<String, flow::InOut>, Error> {
         Ok(reader.unit_totals(from).map_err(store)?.into_iter().collect())
     };

@@ -19,8 +19,8 @@ use crate::{
     config::OnExit,
     flow::{Batch, Counters, UnitCharge},
     policy::{Units, Zone},
-    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables},
-    store::{StoreError, Writer},
+    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Notice, Tables, unix_ms},
+    store::{Absence, StoreError, Writer},
 };
 
 /// How often hooks are looked after when nothing announces a change.
@@ -74,6 +74,13 @@ struct Pending {
     charges: Vec<UnitCharge>,
 }
 
+/// What is to be recorded of the start.
+struct Arrival {
+    detail: String,
+    missed: u64,
+    time_ms: i64,
+}
+
 /// State of the meter thread.
 pub struct Meter {
     source: KernelSource,
@@ -85,6 +92,8 @@ pub struct Meter {
     pending: Option<Pending>,
     trouble: Option<String>,
     notices: Vec<(i64, Notice)>,
+    /// The gap before this start, until it is on record.
+    arrival: Option<Arrival>,
     interval: Duration,
 }
 
@@ -106,13 +115,13 @@ impl Meter {
         for tables in &mut former {
             tables.recover(writer.committed_epoch(tables.id()))?;
         }
-        let (pending, trouble, notices) = (None, None, Vec::new());
-        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, interval })
+        let (pending, trouble, notices, arrival) = (None, None, Vec::new(), None);
+        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, arrival, interval })
     }
 
     /// Puts a notice into the log and, when the store takes it, among the events.
     pub fn note(&mut self, notices: Vec<Notice>) {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
         for notice in notices {
             match notice.missed {
                 0 => warn!("{}", notice.detail),
@@ -124,8 +133,55 @@ impl Meter {
         }
     }
 
+    /// Settles what passed while no daemon was metering: the difference of the interfaces' own counters, an upper bound.
+    fn come_back(&mut self) -> Result<Arrival, DrainError> {
+        let metered = self.source.metered()?;
+        let names: Vec<&str> = metered.iter().map(|(name, ..)| name.as_str()).collect();
+        let mut detail =
+            format!("metering {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
+        let (absence, mut missed) = (self.writer.absence()?, 0);
+        if let Some(since_ms) = absence.iter().map(|a| a.since_ms).min() {
+            let here = boot_id();
+            for a in absence.iter().filter(|a| a.boot == here) {
+                let now = metered.iter().find(|(name, index, _)| *name == a.interface && *index == a.ifindex);
+                missed += now.map_or(0, |(.., packets)| packets.saturating_sub(a.packets));
+            }
+            let away = utc(since_ms);
+            let what = if absence.iter().all(|a| a.boot == here) {
+                format!("at most {missed} packets not counted")
+            } else {
+                "the machine was restarted, how much passed is not known".to_owned()
+            };
+            detail = format!("{detail}; not metered since {away}, {what}");
+        } else if self.writer.ledger().commits > 0 && !self.source.adopted() {
+            let last = utc(self.writer.ledger().last_commit_ms);
+            detail = format!("{detail}; the kernel tables are gone, what was counted after {last} is lost");
+            warn!("{detail}");
+        }
+        Ok(Arrival { detail, missed, time_ms: unix_ms() })
+    }
+
+    /// Records how far the interfaces' counters are when their programs are taken off.
+    fn go_away(&mut self) -> Result<(), DrainError> {
+        let since_ms = unix_ms();
+        let absence = |(interface, ifindex, packets)| Absence {
+            interface,
+            ifindex,
+            packets,
+            since_ms,
+            boot: boot_id(),
+        };
+        let absent: Vec<Absence> = self.source.metered()?.into_iter().map(absence).collect();
+        self.writer.set_absence(&absent, "no longer metering", 0, since_ms)?;
+        Ok(())
+    }
+
     /// Runs until told to stop, then ends as configured.
     pub fn run(mut self, orders: &Receiver<Order>, on_exit: OnExit) {
+        match self.come_back() {
+            Ok(arrival) => self.arrival = Some(arrival),
+            Err(e) => warn!("the gap before this start is not in the ledger: {e}"),
+        }
         let mut next_drain = Instant::now();
         let mut next_watch = Instant::now() + WATCH;
         loop {
@@ -154,13 +210,13 @@ impl Meter {
 
     /// A tick, or less when the hour ends before: a batch then belongs to one hour.
     fn until_next_drain(&self) -> Duration {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
         let hour = u64::try_from(self.zone.next_hour(now) - now).unwrap_or(0);
         self.interval.min(Duration::from_millis(hour.max(1)))
     }
 
     fn watch(&mut self) {
-        match self.source.sync_hooks(Clock::now().unix_ms()) {
+        match self.source.sync_hooks(unix_ms()) {
             Ok(notices) => self.note(notices),
             Err(e) => warn!("cannot look after the hooks: {e}"),
         }
@@ -181,15 +237,20 @@ impl Meter {
     }
 
     fn try_drain(&mut self) -> Result<(), DrainError> {
-        let now = Clock::now().unix_ms();
+        let now = unix_ms();
+        if let Some(arrival) = &self.arrival {
+            self.writer.set_absence(&[], &arrival.detail, arrival.missed, arrival.time_ms)?;
+            self.arrival = None;
+        }
         while let Some((time, notice)) = self.notices.first() {
             self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
         }
         while let Some(mut tables) = self.former.pop() {
-            let settled = settle(&mut tables, &self.units, &self.zone, &mut self.writer, now);
+            let clock = self.source.clock()?;
+            let settled = settle(&mut tables, &clock, &self.units, &self.zone, &mut self.writer, now);
             match settled {
-                Ok(()) => tables.remove().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
+                Ok(()) => tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
                 Err(e) => {
                     self.former.push(tables);
                     return Err(e);
@@ -202,7 +263,7 @@ impl Meter {
                 return Ok(());
             }
             let started = Instant::now();
-            let batch = tables.read()?;
+            let batch = self.source.read()?;
             debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
             let charges = self.units.charge(&batch, &self.zone, now);
             self.pending = Some(Pending { batch, charges });
@@ -227,7 +288,7 @@ impl Meter {
             missed: ledger.missed,
             commits: ledger.commits,
             last_commit_ms: ledger.last_commit_ms,
-            active_flows: self.writer.active_flows(Clock::now().unix_ms()),
+            active_flows: self.writer.active_flows(unix_ms()),
             total_flows: self.writer.total_flows(),
             hooks: self.source.hooks(),
             trouble: self.trouble.clone(),
@@ -235,10 +296,13 @@ impl Meter {
     }
 
     fn end(mut self, on_exit: OnExit) {
-        if on_exit == OnExit::Detach
-            && let Err(e) = self.source.detach()
-        {
-            warn!("{e}");
+        if on_exit == OnExit::Detach {
+            if let Err(e) = self.go_away() {
+                warn!("the gap after this end will not be in the ledger: {e}");
+            }
+            if let Err(e) = self.source.detach() {
+                warn!("{e}");
+            }
         }
         self.drain();
         if let Some(trouble) = &self.trouble {
@@ -258,9 +322,20 @@ impl Meter {
     }
 }
 
+fn utc(ms: i64) -> String {
+    chrono::DateTime::from_timestamp_millis(ms)
+        .map_or_else(String::new, |t| t.format("%F %T UTC").to_string())
+}
+
+/// The kernel's name for the time since it was started.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
 /// Commits both halves of tables that no program fills any more.
 fn settle(
     tables: &mut Tables,
+    clock: &Clock,
     units: &Units,
     zone: &Zone,
     writer: &mut Writer,
@@ -268,7 +343,8 @@ fn settle(
 ) -> Result<(), DrainError> {
     let halves = if tables.owes() { 2 } else { 1 };
     for _ in 0..halves {
-        let batch = tables.read()?;
+        tables.turn()?;
+        let batch = tables.read(clock)?;
         let charges = units.charge(&batch, zone, now);
         writer.commit(&batch, &charges, now)?;
         tables.committed()?;

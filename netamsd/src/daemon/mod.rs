@@ -33,7 +33,7 @@ use crate::{
     config::{Attach, Config, LogLevel, Mode, interface_matches},
     control::{self, ControlError, Server},
     policy::{Units, Zone},
-    source::kernel::{Clock, KernelError, KernelSource, Monitor, Options, Style},
+    source::kernel::{KernelError, KernelSource, Monitor, Options, Style, unix_ms},
     store::{StoreConfig, StoreError, StoreUnit, Writer},
     sys::{self, SysError},
 };
@@ -94,7 +94,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let units = Arc::new(Units::new(&config.units));
     let writer = Writer::open(&config.state, store_config(config))?;
     let id = writer.node_id();
-    let started_ms = Clock::now().unix_ms();
+    let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
     let server = Server::bind(control_config(config, &zone))?;
 

@@ -9,7 +9,7 @@ use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The disk, or a quota on it, is full.
-    #[error("no space left on the disk for {path}; free some, committing is tried again until then")]
+    #[error("no space left on the disk for {path}; free some")]
     Full {
         /// The database.
         path: PathBuf,

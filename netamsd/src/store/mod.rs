@@ -61,6 +61,21 @@ pub struct StoreConfig {
     pub units: Vec<StoreUnit>,
 }
 
+/// An interface that is no longer metered, and how far its own counter was then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    /// Interface name.
+    pub interface: String,
+    /// Interface index.
+    pub ifindex: u32,
+    /// Packets received and sent by then.
+    pub packets: u64,
+    /// Since when, milliseconds UTC since 1970.
+    pub since_ms: i64,
+    /// The kernel's boot id: counters of another boot say nothing.
+    pub boot: String,
+}
+
 /// A unit as the store knows it. The name is its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUnit {

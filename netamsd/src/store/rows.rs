@@ -4,8 +4,8 @@ use std::net::Ipv6Addr;
 
 use rusqlite::{Connection, Row, params};
 
-use super::StoreUnit;
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
+use super::{Absence, StoreUnit};
 use crate::flow::{FlowKey, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
@@ -168,4 +168,30 @@ pub(super) fn write_epoch(conn: &Connection, table: u64, epoch: u64) -> rusqlite
         ON CONFLICT (table_id) DO UPDATE SET epoch = excluded.epoch";
     conn.prepare_cached(sql)?.execute([table as i64, epoch as i64])?;
     Ok(())
+}
+
+/// Replaces the interfaces that are not metered now.
+pub(super) fn save_absence(conn: &Connection, rows: &[Absence]) -> rusqlite::Result<()> {
+    conn.execute("DELETE FROM absence", [])?;
+    let sql = "INSERT INTO absence (interface, ifindex, packets, since_ms, boot) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let mut insert = conn.prepare(sql)?;
+    for a in rows {
+        insert.execute(params![a.interface, a.ifindex, a.packets as i64, a.since_ms, a.boot])?;
+    }
+    Ok(())
+}
+
+/// The interfaces that are not metered since the last daemon ended.
+pub(super) fn load_absence(conn: &Connection) -> rusqlite::Result<Vec<Absence>> {
+    let mut statement = conn.prepare("SELECT interface, ifindex, packets, since_ms, boot FROM absence")?;
+    let rows = statement.query_map([], |row| {
+        Ok(Absence {
+            interface: row.get(0)?,
+            ifindex: row.get(1)?,
+            packets: row.get::<_, i64>(2)? as u64,
+            since_ms: row.get(3)?,
+            boot: row.get(4)?,
+        })
+    })?;
+    rows.collect()
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::cache::{FlowCache, Timeouts};
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Ledger, StoreConfig, StoreError, schema};
+use super::{Absence, Ledger, StoreConfig, StoreError, schema};
 use crate::flow::{Batch, UnitCharge};
 
 /// Older events are deleted.
@@ -151,7 +151,7 @@ impl Writer {
     /// After any error nothing has changed.
     pub fn record(&mut self, kind: &str, detail: &str, missed: u64, time_ms: i64) -> Result<(), StoreError> {
         let ledger = self
-            .write_event(kind, detail, missed, time_ms)
+            .write_event(kind, detail, missed, time_ms, None)
             .map_err(|error| StoreError::sql(&self.path, &error))?;
         self.ledger = ledger;
         Ok(())
@@ -163,6 +163,7 @@ impl Writer {
         detail: &str,
         missed: u64,
         time_ms: i64,
+        absent: Option<&[Absence]>,
     ) -> rusqlite::Result<Ledger> {
         let mut ledger = self.ledger.clone();
         ledger.missed += missed;
@@ -172,8 +173,38 @@ impl Writer {
         tx.prepare_cached("DELETE FROM event WHERE id <= ?1")?
             .execute([tx.last_insert_rowid() - EVENTS_KEPT])?;
         ledger.save(&tx)?;
+        if let Some(absent) = absent {
+            rows::save_absence(&tx, absent)?;
+        }
         tx.commit()?;
         Ok(ledger)
+    }
+
+    /// The interfaces that have not been metered since the last daemon ended.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn absence(&self) -> Result<Vec<Absence>, StoreError> {
+        rows::load_absence(&self.conn).map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// Records that these interfaces are not metered from now on; none ends an absence. In the same transaction, an event.
+    ///
+    /// # Errors
+    /// After any error nothing has changed.
+    pub fn set_absence(
+        &mut self,
+        absent: &[Absence],
+        detail: &str,
+        missed: u64,
+        time_ms: i64,
+    ) -> Result<(), StoreError> {
+        let kind = if absent.is_empty() { "started" } else { "stopped" };
+        let ledger = self
+            .write_event(kind, detail, missed, time_ms, Some(absent))
+            .map_err(|error| StoreError::sql(&self.path, &error))?;
+        self.ledger = ledger;
+        Ok(())
     }
 
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.

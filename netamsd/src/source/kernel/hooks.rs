@@ -14,7 +14,7 @@ use std::{
 use aya::{
     Ebpf,
     programs::{
-        LinkOrder, SchedClassifier, TcAttachType,
+        LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
         links::{FdLink, Link, PinnedLink},
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
@@ -395,6 +395,19 @@ impl Hooks {
     fn program(&mut self, name: &str) -> Result<&mut SchedClassifier, KernelError> {
         let program = self.ebpf.program_mut(name).ok_or(KernelError::Object)?;
         program.try_into().map_err(|_| KernelError::Object)
+    }
+
+    /// The time in which stamps are given.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn stamp(&self) -> Result<u32, KernelError> {
+        let failed = |e: &dyn std::fmt::Display| KernelError::Clock(e.to_string());
+        let program = self.ebpf.program(program::CLOCK).ok_or(KernelError::Object)?;
+        let program: &SchedClassifier = program.try_into().map_err(|e| failed(&e))?;
+        // The kernel wants a packet, of at least an Ethernet header.
+        let options = TestRunOptions { data_in: Some(&[0; 14]), ..TestRunOptions::new() };
+        Ok(program.test_run(options).map_err(|e| failed(&e))?.return_value)
     }
 
     fn pin(&self, (index, direction): &Key) -> PathBuf {

@@ -24,13 +24,13 @@ use kmod_bpf::{WAYS, constant};
 use tracing::info;
 
 pub use self::{
-    clock::Clock,
+    clock::{Clock, unix_ms},
     hooks::{Direction, HookInfo, Style},
     link::Monitor,
     sysbpf::is_bpffs,
     tables::{Geometry, Tables},
 };
-use crate::flow::Counters;
+use crate::flow::{Batch, Counters};
 
 /// The oldest kernel that has all that the programs need (CAP_BPF; mmapable arrays 5.5, batches 5.6, gso_size 5.7).
 pub const OLDEST_KERNEL: (u8, u8) = (5, 8);
@@ -75,6 +75,9 @@ pub enum KernelError {
     /// rtnetlink failed.
     #[error("netlink: {0}")]
     Netlink(io::Error),
+    /// The clock program cannot be run.
+    #[error("cannot read the clock of the programs: {0}")]
+    Clock(String),
     /// It is not possible to wait until no program uses the old half.
     #[error("cannot wait for running programs: {0}")]
     Grace(io::Error),
@@ -207,8 +210,6 @@ pub fn load(
 ) -> Result<Ebpf, KernelError> {
     let attempt = || -> Result<Ebpf, String> {
         let seed = seeds().map_err(|e| e.to_string())?;
-        let coarse = KernelVersion::current().is_ok_and(|v| v >= KernelVersion::new(5, 11, 0));
-        let coarse = u32::from(coarse);
         let mark = mark().map_err(|e| e.to_string())?;
         let mut loader = EbpfLoader::new();
         for (name, entries) in geometry.entries() {
@@ -225,7 +226,6 @@ pub fn load(
             .override_global(constant::SETS, &geometry.sets, false)
             .override_global(constant::CLASSES, &geometry.classes, false)
             .override_global(constant::MARK, &mark, false)
-            .override_global(constant::COARSE, &coarse, false)
             .override_global(constant::SEED, &seed[..], false)
             .load(object)
             .map_err(|e| chain(&e))?;
@@ -252,6 +252,7 @@ pub struct KernelSource {
     former: Vec<Tables>,
     hooks: Hooks,
     attach: bool,
+    adopted: bool,
 }
 
 use hooks::Hooks;
@@ -269,6 +270,7 @@ impl KernelSource {
         fs::create_dir_all(&root).map_err(failed)?;
         let (mut ours, foreign) = former_tables(&root, options.store)?;
 
+        let adopted_any = !ours.is_empty();
         let geometry = options.geometry();
         let position = ours.iter().position(|t| t.geometry() == geometry);
         let mut adopted = position.map(|p| ours.remove(p));
@@ -301,9 +303,9 @@ impl KernelSource {
                 "removed tables of another state folder; {held} packets in them are not in this store"
             );
             notices.push(Notice::new("foreign_tables", detail, 0));
-            tables.remove().map_err(failed)?;
+            tables.remove_pins().map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, attach: options.attach }, notices))
+        Ok((Self { tables, former: ours, hooks, attach: options.attach, adopted: adopted_any }, notices))
     }
 
     /// The tables that are being filled.
@@ -314,6 +316,28 @@ impl KernelSource {
     /// The tables of a former configuration, to be read out, committed and removed.
     pub fn take_former(&mut self) -> Vec<Tables> {
         std::mem::take(&mut self.former)
+    }
+
+    /// Whether tables of a former daemon of this store were there.
+    pub fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Reads the clock of the stamps.
+    ///
+    /// # Errors
+    /// When the clock program cannot be run.
+    pub fn clock(&self) -> Result<Clock, KernelError> {
+        self.hooks.stamp().map(Clock::with_stamp)
+    }
+
+    /// The counts of everything up to now, or once more those that are still to be committed.
+    ///
+    /// # Errors
+    /// When waiting or reading fails; nothing is lost, the next call reads the same epoch.
+    pub fn read(&mut self) -> Result<Batch, KernelError> {
+        self.tables.turn()?;
+        self.tables.read(&self.clock()?)
     }
 
     /// See [`Hooks::sync`].
@@ -327,6 +351,17 @@ impl KernelSource {
     /// The attached programs.
     pub fn hooks(&self) -> Vec<HookInfo> {
         self.hooks.list()
+    }
+
+    /// Name, index and packets, by the interface's own counters, of each metered interface.
+    ///
+    /// # Errors
+    /// When interfaces cannot be listed.
+    pub fn metered(&self) -> Result<Vec<(String, u32, u64)>, KernelError> {
+        let hooks = self.hooks.list();
+        let present = link::interfaces().map_err(KernelError::Netlink)?;
+        let metered = present.into_iter().filter(|i| hooks.iter().any(|hook| hook.ifindex == i.index));
+        Ok(metered.map(|i| (i.name, i.index, i.packets.iter().sum())).collect())
     }
 
     /// What the tables hold that was not handed out as committed.
@@ -354,7 +389,7 @@ impl KernelSource {
     /// When pins cannot be removed.
     pub fn remove(self) -> Result<(), KernelError> {
         let dir = self.tables.dir().to_owned();
-        self.tables.remove().map_err(|e| KernelError::Pins(dir.clone(), e))?;
+        self.tables.remove_pins().map_err(|e| KernelError::Pins(dir.clone(), e))?;
         if let Some(root) = dir.parent() {
             // Something else may be there.
             let _ = fs::remove_dir(root);

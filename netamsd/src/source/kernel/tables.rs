@@ -12,7 +12,7 @@ use std::{
     net::Ipv6Addr,
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering, compiler_fence},
 };
 
 use aya::maps::{MapData, lpm_trie};
@@ -206,15 +206,6 @@ impl Tables {
         self.reading.is_some()
     }
 
-    /// The counts of the quiet half, after turning the halves over unless the last batch is still to be committed.
-    ///
-    /// # Errors
-    /// When waiting or reading fails; nothing is lost, the next call reads the same epoch.
-    pub fn read(&mut self) -> Result<Batch, KernelError> {
-        self.turn()?;
-        self.read_quiet()
-    }
-
     /// Advances the epoch and waits until nobody writes the old half; nothing when that was done already.
     ///
     /// # Errors
@@ -233,25 +224,25 @@ impl Tables {
         Ok(())
     }
 
-    fn read_quiet(&self) -> Result<Batch, KernelError> {
+    /// The counts of the quiet half, after [`Tables::turn`]; `clock` was read since then.
+    ///
+    /// # Errors
+    /// When a map cannot be read; nothing is lost, the next call reads the same epoch.
+    pub fn read(&self, clock: &Clock) -> Result<Batch, KernelError> {
         let epoch = self.reading.unwrap_or_default();
         let half = (epoch & 1) as u8;
-        let clock = Clock::now();
         let mut batch = Batch { table: self.id, epoch, ..Batch::default() };
         let (from, len) = self.half_of(half, self.geometry.sets);
         // SAFETY: the quiet half.
         for set in unsafe { self.flows.part(from, len) } {
-            if set.tag[0] == 0 {
-                continue;
-            }
-            for way in (0..WAYS).take_while(|&way| set.tag[way] != 0) {
+            for way in (0..WAYS).filter(|&way| set.first[way] != 0) {
                 let slot = &set.slot[way];
                 batch.flows.push(FlowDelta {
                     key: flow_key(&slot.key),
-                    packets: slot.packets,
+                    packets: slot.packets.into(),
                     bytes: slot.bytes,
                     first_ms: clock.stamp_to_unix_ms(set.first[way]),
-                    last_ms: clock.stamp_to_unix_ms(set.last[way]),
+                    last_ms: clock.stamp_to_unix_ms(slot.last),
                 });
             }
         }
@@ -293,9 +284,15 @@ impl Tables {
         let (from, len) = self.half_of(half, self.geometry.sets);
         // SAFETY: the quiet half, here and below.
         for set in unsafe { self.flows.part_mut(from, len) } {
-            if set.tag[0] != 0 {
-                set.tag = [0; WAYS];
+            if set.first == [0; WAYS] {
+                continue;
             }
+            for slot in &mut set.slot {
+                slot.key.used = 0;
+            }
+            // Killed between the two, the next daemon still finds the set in use and frees it again.
+            compiler_fence(Ordering::SeqCst);
+            set.first = [0; WAYS];
         }
         let (from, len) = self.half_of(half, self.geometry.classes);
         // SAFETY: as above.
@@ -357,7 +354,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of removing files.
-    pub fn remove(self) -> io::Result<()> {
+    pub fn remove_pins(self) -> io::Result<()> {
         remove_dir(&self.dir)
     }
 
@@ -391,7 +388,7 @@ impl Tables {
     fn spilled(&self, half: u8) -> Result<Vec<(AbiKey, SpillValue)>, KernelError> {
         let mut entries = sysbpf::read_hash(self.spill.fd().as_fd())
             .map_err(|e| KernelError::map(&self.dir.join(map::SPILL), e))?;
-        entries.retain(|(key, _): &(AbiKey, SpillValue)| key.half == half);
+        entries.retain(|(key, _): &(AbiKey, SpillValue)| key.used == kmod_bpf::USED + half);
         Ok(entries)
     }
 
