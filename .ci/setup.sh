@@ -23,6 +23,7 @@ want() {
 }
 
 want_build() {
+    want ca-certificates /etc/ssl/certs/ca-certificates.crt
     want clang clang
     want libbpf-dev /usr/include/bpf/bpf_helpers.h
     want linux-libc-dev /usr/include/linux/bpf.h
