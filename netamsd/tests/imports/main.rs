@@ -79,16 +79,18 @@ fn sources() -> Vec<(String, Vec<String>)> {
     for member in members() {
         collect(&root().join(member), &mut files);
     }
-    let name = |file: &Path| file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+    let name = |file: &Path| {
+        let inside = file.strip_prefix(root()).expect("a file of the workspace");
+        inside.to_str().expect("an ASCII path").to_owned()
+    };
+    let text = |file: &Path| fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let sources = files.iter().filter(|file| !file.starts_with(root().join("netamsd/tests")));
-    sources
-        .map(|file| (name(file), paths::named(&module(&name(file)), &fs::read_to_string(file).unwrap())))
-        .collect()
+    sources.map(|file| (name(file), paths::named(&module(&name(file)), &text(file)))).collect()
 }
 
 fn collect(folder: &Path, into: &mut BTreeSet<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(folder).expect("a folder of the workspace") {
+        let path = entry.expect("an entry of a folder").path();
         if path.is_dir() && !path.ends_with("target") {
             collect(&path, into);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
