@@ -63,7 +63,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
                 "0" => {
                     "off, which makes each packet several times as expensive; `sysctl net.core.bpf_jit_enable=1`"
                 }
-                "" => "cannot be told",
+                "" => "not shown in this network namespace",
                 _ => "on",
             },
         ),
