@@ -240,15 +240,16 @@ fn wait_exit(child: Child, what: &str) -> ExitStatus {
     wait_for(what, PATIENCE, || process.0.as_mut()?.try_wait().expect("the state of netamsd"))
 }
 
-/// A program of the workspace: in `NETAMS_BIN_DIR`, or beside the running test, or in its sibling `release` or `debug`.
+/// A program of the workspace: in `NETAMS_BIN_DIR`, or beside the running program (a test is one folder deeper), or in
+/// the sibling `release` or `debug`.
 pub fn binary(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("NETAMS_BIN_DIR") {
         return Path::new(&folder).join(name);
     }
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.ancestors().nth(2).expect("target/<profile>/deps");
-    let candidates =
-        [profile.join(name), profile.join("../release").join(name), profile.join("../debug").join(name)];
-    let found = candidates.into_iter().find(|path| path.exists());
+    let own = std::env::current_exe().expect("the path of this program");
+    let folders = own.ancestors().skip(1).take(2);
+    let mut candidates =
+        folders.flat_map(|folder| ["", "../release", "../debug"].map(|to| folder.join(to).join(name)));
+    let found = candidates.find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("{name} is not built; build the workspace or set NETAMS_BIN_DIR"))
 }

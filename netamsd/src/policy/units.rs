@@ -113,10 +113,10 @@ impl Units {
 
     /// The longest prefix of `around` ends; the one around it goes on.
     fn leave(&mut self, around: &mut Vec<usize>) {
-        if let Some(inner) = around.pop() {
-            if let Some(next) = self.classes[inner].prefix.last().checked_add(1) {
-                self.enter(next, around[around.len() - 1]);
-            }
+        if let Some(inner) = around.pop()
+            && let Some(next) = self.classes[inner].prefix.last().checked_add(1)
+        {
+            self.enter(next, around[around.len() - 1]);
         }
     }
 

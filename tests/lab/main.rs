@@ -1,0 +1,111 @@
+//! `netams-lab`: sends known traffic through a router of its own and shows that it is metered to the packet.
+//!
+//! Client, router and server are three network namespaces that nothing else sees; netamsd runs in the router. What was
+//! sent comes from the senders' own queues, never from the meter. Everything is removed at the end, also after Ctrl-C.
+//!
+//! Exit codes: 0 every line agrees, 1 something does not or cannot be tried, 2 wrong usage, 77 not root, 130 interrupted.
+
+mod report;
+mod traffic;
+
+use std::any::Any;
+use std::panic;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netams_tests::config::Config;
+use netams_tests::daemon::Daemon;
+use netams_tests::lab::{CLIENT4, CLIENT6, Lab, SERVER4, SERVER6};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+const USAGE: &str = "\
+Usage: netams-lab [--short]
+
+Sends TCP, UDP and ICMP through a router of its own and compares what netamsd meters with what was sent.
+Needs root; touches nothing of this machine.
+
+  --short  about three seconds of traffic in place of fifteen
+  --help   this text";
+
+/// Set by a signal; looked at between two bursts of traffic, which are short.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// What unwinds the run when a signal has come, so that everything is removed on the way.
+struct Interrupted;
+
+fn main() -> ExitCode {
+    let each = match std::env::args().nth(1).as_deref() {
+        None => Duration::from_millis(1300),
+        Some("--short") => Duration::from_millis(200),
+        Some("--help" | "-h") => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Some(other) => {
+            eprintln!("netams-lab: unexpected argument `{other}`\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("netams-lab: needs root for network namespaces and BPF; run `sudo ./run --lab`");
+        return ExitCode::from(77);
+    }
+    heed_signals();
+    panic::set_hook(Box::new(|_| {}));
+    match panic::catch_unwind(|| run(each)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(_) if STOP.load(Ordering::Relaxed) => {
+            eprintln!("\nnetams-lab: interrupted; everything it made is removed");
+            ExitCode::from(130)
+        }
+        Err(payload) => {
+            eprintln!("\nnetams-lab: {}", message(&*payload));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The text of a panic.
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("ended for a reason unknown")
+}
+
+fn heed_signals() {
+    extern "C" fn stop(_: libc::c_int) {
+        STOP.store(true, Ordering::Relaxed);
+    }
+    let action = SigAction::new(SigHandler::Handler(stop), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+        unsafe { sigaction(signal, &action) }.expect("a handler for signals");
+    }
+}
+
+/// Ends the run when a signal has come.
+fn go_on() {
+    if STOP.load(Ordering::Relaxed) {
+        panic::resume_unwind(Box::new(Interrupted));
+    }
+}
+
+/// Sends each kind of traffic for the time `each`; whether everything agrees.
+fn run(each: Duration) -> bool {
+    println!("{}", report::PICTURE);
+    let lab = Lab::new();
+    let unit = |v4: &dyn ToString, v6: &dyn ToString| [v4.to_string(), v6.to_string()];
+    let (client, server) = (unit(&CLIENT4, &CLIENT6), unit(&SERVER4, &SERVER6));
+    let config = Config { interval_ms: 1000, ..Config::default() }
+        .unit("client", "cluster", &[&client[0], &client[1]])
+        .unit("server", "cluster", &[&server[0], &server[1]])
+        .unit("sink", "net", &["203.0.113.0/24", "2001:db8:ff::/48"])
+        .unit("far-side", "group", &["server", "sink"]);
+    let mut daemon = Daemon::start(&lab.router, &config);
+    let lines = traffic::send(&lab, each);
+    go_on();
+    let agreed = report::print(&daemon, &lines);
+    assert_eq!(daemon.terminate(), 0, "netamsd did not end well:\n{}", daemon.place.said());
+    agreed
+}
