@@ -5,7 +5,7 @@
  */
 static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, const enum hook hook)
 {
-	__u32 zero = 0, half, partition, seen;
+	__u32 zero = 0, half, partition;
 	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
 	struct counters *count;
 	enum parsed parsed;
@@ -19,30 +19,18 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	if (!count)
 		return TC_ACT_UNSPEC;
 
-	seen = hook == ENTER ? 0 : skb->tc_index;
-	p.segs = 1;
-	if (seen == cfg_mark && !skb->gso_size) {
-		/* The usual way out: counted where it entered, one packet. */
-		parsed = PARSED_IP;
-	} else {
-		parsed = parse(skb, ethernet, &p);
-		p.segs = p.segs ?: 1;
+	if (hook != ENTER && skb->tc_index == cfg_mark && !skb->gso_size) {
+		/* The usual way out: counted where it entered, and one packet without a look at its headers. */
+		p.segs = 1;
+		goto again;
 	}
-	if (hook == LEAVE)
-		count->packets_out += p.segs;
-	else
-		count->packets_in += p.segs;
-	if (seen == cfg_mark || (seen == cfg_mark_other && parsed != PARSED_IP)) {
-		count->already_counted += p.segs;
-		return TC_ACT_UNSPEC;
-	}
-	skb->tc_index = parsed == PARSED_IP ? cfg_mark : cfg_mark_other;
+	parsed = parse(skb, ethernet, &p);
+	if (hook != ENTER && (skb->tc_index == cfg_mark || (skb->tc_index == cfg_mark_other && parsed != PARSED_IP)))
+		goto again;
 
-	if (parsed == PARSED_NON_IP) {
-		count->non_ip += p.segs;
-	} else if (parsed == PARSED_MALFORMED) {
-		count->malformed += p.segs;
-	} else {
+	switch (parsed) {
+	case PARSED_IP:
+		skb->tc_index = cfg_mark;
 		if (p.fragment != WHOLE) {
 			join_fragments(&p);
 			count->fragments += p.key.fragment;
@@ -50,6 +38,27 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 		if (p.headers_unknown)
 			count->gso_headers_unknown++;
 		ACCOUNT(&p, partition, half, count);
+		break;
+	case PARSED_NON_IP:
+		skb->tc_index = cfg_mark_other;
+		count->non_ip += p.segs;
+		break;
+	case PARSED_MALFORMED:
+		skb->tc_index = cfg_mark_other;
+		count->malformed += p.segs;
+		break;
 	}
+	if (hook == LEAVE)
+		count->packets_out += p.segs;
+	else
+		count->packets_in += p.segs;
+	return TC_ACT_UNSPEC;
+
+again:
+	if (hook == LEAVE)
+		count->packets_out += p.segs;
+	else
+		count->packets_in += p.segs;
+	count->already_counted += p.segs;
 	return TC_ACT_UNSPEC;
 }

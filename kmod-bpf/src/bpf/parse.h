@@ -39,7 +39,7 @@ struct frame {
 	struct __sk_buff *skb;
 	void *data, *end; /* the linear part */
 	__u32 len;
-	__u32 gso_size;
+	__u32 gso_size, gso_segs; /* gso_segs may be 0 although there are several: for packets of untrusted origin */
 };
 
 struct packet {
@@ -99,7 +99,7 @@ static __always_inline bool tunnel_port(__be16 port)
  */
 static __always_inline void count_segments(const struct frame *f, struct packet *p, __u32 l3, __u32 l4, __u32 len)
 {
-	__u32 size = f->gso_size, segs = p->segs, headers = l4 - l3;
+	__u32 size = f->gso_size, segs = f->gso_segs, headers = l4 - l3;
 	__u8 buf, *offset;
 
 	p->bytes = len;
@@ -266,6 +266,7 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 		.end = (void *)(long)skb->data_end,
 		.len = skb->len,
 		.gso_size = skb->gso_size,
+		.gso_segs = skb->gso_size ? skb->gso_segs : 0,
 	};
 	const struct frame *f = &frame;
 	__be16 proto = (__be16)skb->protocol;
@@ -273,7 +274,7 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 	__be16 buf[2], *in;
 
 	__builtin_memset(&p->key, 0, sizeof(p->key));
-	p->segs = f->gso_size ? skb->gso_segs : 1;
+	p->segs = f->gso_segs ?: 1;
 	p->bytes = 0;
 	p->fragment = WHOLE;
 	p->headers_unknown = false;
