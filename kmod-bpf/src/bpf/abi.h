@@ -25,7 +25,7 @@ struct flow_key {
 	__u8 version;	   /* 4 or 6 */
 	__u8 fragment;	   /* 1 = later fragments, ports unknown */
 	__u8 used;	   /* NETAMS_USED + half that the entry belongs to; 0 = free slot */
-};
+} __attribute__((aligned(8)));
 
 /*
  * One flow of a set: exactly one cache line, all that a packet of a known flow touches. When `packets` would wrap, the

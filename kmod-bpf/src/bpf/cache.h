@@ -86,8 +86,6 @@ enum hook {
 	LEAVE, /* egress: counts what did not enter through a hook */
 };
 
-typedef __u64 __attribute__((may_alias)) word;
-
 /*
  * Jiffies: as fine as the coarse clock, which advances with them, and no call: the verifier puts a load in its place.
  * A call costs as much as the rest of the program where returns are mitigated.
@@ -118,37 +116,41 @@ static __always_inline bool same_key(const struct flow_key *a, const struct flow
 }
 
 /* Remembers a first fragment's flow, and gives a later fragment that of its first one, or flags it. */
-static __noinline int join_fragments(struct packet *p)
+static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto, __u32 kind)
 {
-	struct fragment_key key = { 0 };
+	struct fragment_key fragment = { 0 };
 	struct flow_key *first;
+	__u8 used;
 
-	if (!p)
+	if (!key)
 		return 0;
-	__builtin_memcpy(key.src, p->key.src, 16);
-	__builtin_memcpy(key.dst, p->key.dst, 16);
-	key.id = p->fragment_id;
-	key.proto = p->fragment_proto;
-	key.version = p->key.version;
-	if (p->fragment == FIRST_FRAGMENT) {
-		bpf_map_update_elem(&fragments, &key, &p->key, BPF_ANY);
+	used = key->used;
+	__builtin_memcpy(fragment.src, key->src, 16);
+	__builtin_memcpy(fragment.dst, key->dst, 16);
+	fragment.id = id;
+	fragment.proto = proto;
+	fragment.version = key->version;
+	if (kind == FIRST_FRAGMENT) {
+		bpf_map_update_elem(&fragments, &fragment, key, BPF_ANY);
 		return 0;
 	}
-	first = bpf_map_lookup_elem(&fragments, &key);
-	if (first)
-		p->key = *first;
-	else
-		p->key.fragment = 1;
+	first = bpf_map_lookup_elem(&fragments, &fragment);
+	if (first) {
+		*key = *first;
+		key->used = used;
+	} else {
+		key->fragment = 1;
+	}
 	return 0;
 }
 
-static __always_inline void add_overflow(const struct packet *p, __u32 partition, bool source)
+static __always_inline void add_overflow(const struct flow_key *flow, __u32 segs, __u64 bytes, __u32 partition, bool source)
 {
 	struct prefix_key key = { .len = 128 };
 	struct overflow_cell *cell;
 	__u32 *class, index;
 
-	__builtin_memcpy(key.addr, source ? p->key.src : p->key.dst, 16);
+	__builtin_memcpy(key.addr, source ? flow->src : flow->dst, 16);
 	class = bpf_map_lookup_elem(&prefixes, &key);
 	if (!class)
 		return;
@@ -157,90 +159,89 @@ static __always_inline void add_overflow(const struct packet *p, __u32 partition
 	if (!cell)
 		return;
 	if (source) {
-		cell->out_packets += p->segs;
-		cell->out_bytes += p->bytes;
+		cell->out_packets += segs;
+		cell->out_bytes += bytes;
 	} else {
-		cell->in_packets += p->segs;
-		cell->in_bytes += p->bytes;
+		cell->in_packets += segs;
+		cell->in_bytes += bytes;
 	}
 }
 
-static __noinline bool add_spill(struct packet *p, __u32 now)
+static __noinline bool add_spill(struct flow_key *key, __u32 segs, __u64 bytes, __u32 now)
 {
 	struct spill_value *value, fresh = { 0 };
 
-	if (!p)
+	if (!key)
 		return false;
-	value = bpf_map_lookup_elem(&spill, &p->key);
+	value = bpf_map_lookup_elem(&spill, key);
 	if (!value) {
-		fresh.packets = p->segs;
-		fresh.bytes = p->bytes;
+		fresh.packets = segs;
+		fresh.bytes = bytes;
 		fresh.first = now;
 		fresh.last = now;
-		if (!bpf_map_update_elem(&spill, &p->key, &fresh, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&spill, key, &fresh, BPF_NOEXIST))
 			return true;
 		/* Full, or another CPU was first. */
-		value = bpf_map_lookup_elem(&spill, &p->key);
+		value = bpf_map_lookup_elem(&spill, key);
 		if (!value)
 			return false;
 	}
-	__sync_fetch_and_add(&value->packets, p->segs);
-	__sync_fetch_and_add(&value->bytes, p->bytes);
+	__sync_fetch_and_add(&value->packets, segs);
+	__sync_fetch_and_add(&value->bytes, bytes);
 	value->last = now;
 	return true;
 }
 
 /*
- * Adds a parsed packet to its flow. `partition` is half * cpus + cpu.
+ * Adds wire packets and bytes to a flow. `partition` is half * cpus + cpu.
  * The search begins at a slot that the hash names, where most flows are; slots are never freed while a half is filled, so
  * the first free one ends it.
  */
-static __always_inline void account(struct packet *p, __u32 partition, __u32 half, struct counters *count)
+static __always_inline void account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				     struct counters *count)
 {
-	__u64 h;
 	__u32 index, way, now = stamp();
+	__u64 h = hash_key(key);
 	struct flow_set *set;
 
-	p->key.used = NETAMS_USED + half;
-	h = hash_key(&p->key);
 	way = h >> 62;
 	index = partition * cfg_sets + ((__u32)h & (cfg_sets - 1));
 	set = bpf_map_lookup_elem(&flows, &index);
-	if (!set) {
-		count->no_slot += p->segs;
+	if (unlikely(!set)) {
+		count->no_slot += segs;
 		return;
 	}
 #pragma unroll
 	for (int i = 0; i < NETAMS_WAYS; i++, way++) {
 		struct flow_slot *slot = &set->slot[way & (NETAMS_WAYS - 1)];
 
-		if (same_key(&slot->key, &p->key)) {
-			__u32 packets = slot->packets + p->segs;
+		if (likely(same_key(&slot->key, key))) {
+			__u32 packets = slot->packets + segs;
 
-			if (packets < p->segs)
+			if (unlikely(packets < segs))
 				break;
 			slot->packets = packets;
-			slot->bytes += p->bytes;
+			slot->bytes += bytes;
 			slot->last = now;
 			return;
 		}
 		if (!slot->key.used) {
-			slot->key = p->key;
-			slot->packets = p->segs;
-			slot->bytes = p->bytes;
+			slot->key = *key;
+			slot->packets = segs;
+			slot->bytes = bytes;
 			slot->last = now;
 			set->first[way & (NETAMS_WAYS - 1)] = now ?: 1;
 			return;
 		}
 	}
-	if (add_spill(p, now)) {
-		count->spilled += p->segs;
+	if (add_spill(key, segs, bytes, now)) {
+		count->spilled += segs;
 		return;
 	}
-	count->overflow_packets += p->segs;
-	count->overflow_bytes += p->bytes;
-	add_overflow(p, partition, true);
-	add_overflow(p, partition, false);
+	count->overflow_packets += segs;
+	count->overflow_bytes += bytes;
+	add_overflow(key, segs, bytes, partition, true);
+	add_overflow(key, segs, bytes, partition, false);
 }
 
 #endif

@@ -9,14 +9,15 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
 	struct counters *count;
 	enum parsed parsed;
+	struct flow_key key;
 	struct packet p;
 
-	if (!ctl)
+	if (unlikely(!ctl))
 		return TC_ACT_UNSPEC;
 	half = *(volatile __u64 *)&ctl->epoch & 1;
 	partition = half * cfg_cpus + bpf_get_smp_processor_id();
 	count = bpf_map_lookup_elem(&counters, &partition);
-	if (!count)
+	if (unlikely(!count))
 		return TC_ACT_UNSPEC;
 
 	if (hook != ENTER && skb->tc_index == cfg_mark && !skb->gso_size) {
@@ -31,13 +32,14 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	switch (parsed) {
 	case PARSED_IP:
 		skb->tc_index = cfg_mark;
-		if (p.fragment != WHOLE) {
-			join_fragments(&p);
-			count->fragments += p.key.fragment;
+		make_key(&p, NETAMS_USED + half, &key);
+		if (unlikely(p.fragment != WHOLE)) {
+			join_fragments(&key, p.fragment_id, p.fragment_proto, p.fragment);
+			count->fragments += key.fragment;
 		}
-		if (p.headers_unknown)
+		if (unlikely(p.headers_unknown))
 			count->gso_headers_unknown++;
-		ACCOUNT(&p, partition, half, count);
+		ACCOUNT(&key, p.segs, p.bytes, partition, count);
 		break;
 	case PARSED_NON_IP:
 		skb->tc_index = cfg_mark_other;

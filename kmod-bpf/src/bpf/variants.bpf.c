@@ -31,27 +31,28 @@ struct {
 	__type(value, struct spill_value);
 } plain SEC(".maps");
 
-static __always_inline void account_plain(struct packet *p, __u32 partition, __u32 half, struct counters *count)
+static __always_inline void account_plain(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+					  struct counters *count)
 {
 	struct spill_value *value, fresh = { 0 };
 	__u32 now = stamp();
 
-	value = bpf_map_lookup_elem(&plain, &p->key);
+	value = bpf_map_lookup_elem(&plain, key);
 	if (!value) {
-		fresh.packets = p->segs;
-		fresh.bytes = p->bytes;
+		fresh.packets = segs;
+		fresh.bytes = bytes;
 		fresh.first = now;
 		fresh.last = now;
-		if (!bpf_map_update_elem(&plain, &p->key, &fresh, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&plain, key, &fresh, BPF_NOEXIST))
 			return;
-		value = bpf_map_lookup_elem(&plain, &p->key);
+		value = bpf_map_lookup_elem(&plain, key);
 		if (!value) {
-			count->overflow_packets += p->segs;
+			count->overflow_packets += segs;
 			return;
 		}
 	}
-	__sync_fetch_and_add(&value->packets, p->segs);
-	__sync_fetch_and_add(&value->bytes, p->bytes);
+	__sync_fetch_and_add(&value->packets, segs);
+	__sync_fetch_and_add(&value->bytes, bytes);
 	value->last = now;
 }
 
@@ -92,7 +93,7 @@ int parse_clock(struct __sk_buff *skb)
 	slot = bpf_map_lookup_elem(&sink, &zero);
 	if (!slot)
 		return -1;
-	slot->key = p.key;
+	make_key(&p, NETAMS_USED, &slot->key);
 	slot->packets = p.segs;
 	slot->bytes = p.bytes + stamp();
 	return -1;
