@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use aya::{
@@ -16,7 +16,7 @@ use aya::{
     programs::{
         LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
         links::{FdLink, Link, PinnedLink},
-        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, qdisc_add_clsact},
     },
 };
 use kmod_bpf::program;
@@ -57,7 +57,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
+    pub(super) const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
 
     /// Name as shown.
     pub fn name(self) -> &'static str {
@@ -67,7 +67,7 @@ impl Direction {
         }
     }
 
-    fn attach_type(self) -> TcAttachType {
+    pub(super) fn attach_type(self) -> TcAttachType {
         match self {
             Self::Ingress => TcAttachType::Ingress,
             Self::Egress => TcAttachType::Egress,
@@ -100,12 +100,12 @@ pub struct HookInfo {
     pub adopted: bool,
 }
 
-enum Attachment {
+pub(super) enum Attachment {
     Tcx(PinnedLink),
     Clsact(SchedClassifierLink),
 }
 
-struct Hook {
+pub(super) struct Hook {
     interface: String,
     program: &'static str,
     program_id: u32,
@@ -118,17 +118,20 @@ struct Hook {
     packets: u64,
 }
 
-type Key = (u32, Direction);
+/// Interface index and direction.
+pub(super) type Key = (u32, Direction);
 
 /// All hooks of the daemon.
 pub struct Hooks {
     ebpf: Ebpf,
-    style: Style,
-    pins: PathBuf,
-    wanted: Box<dyn Fn(&str) -> bool + Send>,
-    hooks: BTreeMap<Key, Hook>,
+    pub(super) style: Style,
+    pub(super) pins: PathBuf,
+    pub(super) wanted: Box<dyn Fn(&str) -> bool + Send>,
+    pub(super) hooks: BTreeMap<Key, Hook>,
     /// Interfaces that could not be attached to, so that each is reported once.
     refused: BTreeMap<u32, String>,
+    /// Hooks without a program: how far the interface's counter was when they had one, `None` when they never had.
+    gaps: BTreeMap<Key, Option<u64>>,
     /// Interfaces at the last look, wanted or not; `None` before the first.
     known: Option<HashSet<u32>>,
 }
@@ -136,7 +139,16 @@ pub struct Hooks {
 impl Hooks {
     /// Hooks with the programs of `ebpf`, which is loaded; links are pinned in `pins`. Nothing is attached yet.
     pub fn new(ebpf: Ebpf, style: Style, pins: PathBuf, wanted: Box<dyn Fn(&str) -> bool + Send>) -> Self {
-        Self { ebpf, style, pins, wanted, hooks: BTreeMap::new(), refused: BTreeMap::new(), known: None }
+        Self {
+            ebpf,
+            style,
+            pins,
+            wanted,
+            hooks: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            known: None,
+        }
     }
 
     /// Attaches to what is wanted and is not attached, lets go what is gone or no longer wanted, and repairs what was
@@ -175,77 +187,6 @@ impl Hooks {
         Ok(notices)
     }
 
-    /// Takes over what a killed daemon left: pinned links get our program in place of theirs, those that nobody wants
-    /// any more are removed, and so are filters of the other style.
-    ///
-    /// # Errors
-    /// When interfaces or pins cannot be listed.
-    pub fn adopt(&mut self, now_ms: i64) -> Result<(), KernelError> {
-        let present = link::interfaces().map_err(KernelError::Netlink)?;
-        fs::create_dir_all(&self.pins).map_err(|e| KernelError::Pins(self.pins.clone(), e))?;
-        let entries = fs::read_dir(&self.pins).map_err(|e| KernelError::Pins(self.pins.clone(), e))?;
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let Some((index, direction)) = pin_key(&path) else { continue };
-            let interface = present.iter().find(|i| i.index == index && (self.wanted)(&i.name));
-            let adopted = match interface {
-                Some(i) if self.style == Style::Tcx => self.adopt_pin(i, direction, &path, now_ms),
-                _ => Err(KernelError::Gone),
-            };
-            if adopted.is_err() {
-                fs::remove_file(&path).map_err(|e| KernelError::Pins(path.clone(), e))?;
-            }
-        }
-        for interface in &present {
-            for direction in Direction::BOTH {
-                self.adopt_filters(interface, direction, now_ms)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn adopt_pin(
-        &mut self,
-        i: &Interface,
-        d: Direction,
-        path: &Path,
-        now_ms: i64,
-    ) -> Result<(), KernelError> {
-        let link = FdLink::from(PinnedLink::from_pin(path).map_err(|e| KernelError::attach(&i.name, e))?);
-        let link = SchedClassifierLink::try_from(link).map_err(|e| KernelError::attach(&i.name, e))?;
-        let name = program_for(i, d);
-        let program = self.program(name)?;
-        let id = program.attach_to_link(link).map_err(|e| KernelError::attach(&i.name, e))?;
-        let link = program.take_link(id).map_err(|e| KernelError::attach(&i.name, e))?;
-        let program_id = program.info().map_err(|e| KernelError::attach(&i.name, e))?.id();
-        // The pin stays where it is; this only gets a handle of it.
-        drop(link);
-        let pinned = PinnedLink::from_pin(path).map_err(|e| KernelError::attach(&i.name, e))?;
-        self.insert(i, d, (name, program_id), Attachment::Tcx(pinned), now_ms, true);
-        Ok(())
-    }
-
-    /// By clsact, takes over the first filter of ours and removes any other; by tcx, removes all of ours.
-    fn adopt_filters(&mut self, i: &Interface, d: Direction, now_ms: i64) -> Result<(), KernelError> {
-        let filters = link::clsact_filters(i.index, d == Direction::Ingress).map_err(KernelError::Netlink)?;
-        for filter in filters.iter().filter(|f| f.name.starts_with(program::PREFIX)) {
-            let handle = TcHandle::from(filter.handle);
-            let link = SchedClassifierLink::attached(&i.name, d.attach_type(), filter.priority, handle, None)
-                .map_err(|e| KernelError::attach(&i.name, e))?;
-            let wanted = self.style == Style::Clsact && (self.wanted)(&i.name);
-            if !wanted || self.hooks.contains_key(&(i.index, d)) {
-                link.detach().map_err(|e| KernelError::attach(&i.name, e))?;
-                continue;
-            }
-            let name = program_for(i, d);
-            let program = self.program(name)?;
-            let id = program.attach_to_link(link).map_err(|e| KernelError::attach(&i.name, e))?;
-            let link = program.take_link(id).map_err(|e| KernelError::attach(&i.name, e))?;
-            let program_id = program.info().map_err(|e| KernelError::attach(&i.name, e))?.id();
-            self.insert(i, d, (name, program_id), Attachment::Clsact(link), now_ms, true);
-        }
-        Ok(())
-    }
-
     /// Lets go of hooks whose interface vanished or is no longer wanted, and follows renames.
     fn release(&mut self, present: &[Interface], notices: &mut Vec<Notice>) {
         let find = |index: u32| present.iter().find(|i| i.index == index);
@@ -277,6 +218,7 @@ impl Hooks {
             }
         }
         self.refused.retain(|index, _| find(*index).is_some());
+        self.gaps.retain(|(index, _), _| find(*index).is_some());
     }
 
     /// Makes sure that our program is on the hook.
@@ -307,24 +249,28 @@ impl Hooks {
             hook.position = position;
             return Ok(());
         }
-        let lost = self.hooks.remove(&key).map(|hook| (hook.packets, abandon(hook)));
+        if let Some(lost) = self.hooks.remove(&key) {
+            self.gaps.insert(key, Some(lost.packets));
+            abandon(lost);
+        } else if self.known.as_ref().is_some_and(|known| !known.contains(&i.index)) {
+            self.gaps.insert(key, None);
+        }
         self.attach(i, d, now_ms)?;
-        if let Some((counted, ())) = lost {
+        if let Some(gap) = self.gaps.remove(&key) {
+            let counted = gap.unwrap_or(0);
             // A counter that went down belongs to another interface with the same index.
             let missed = packets.checked_sub(counted).unwrap_or(packets);
-            let detail = format!(
-                "{} {}: our program had been removed and is attached again; {missed} packets by the interface's counter since it was last seen",
-                i.name,
-                d.name()
-            );
-            notices.push(Notice::new("hook_replaced", detail, missed));
-        } else if packets > 0 && self.known.as_ref().is_some_and(|known| !known.contains(&i.index)) {
-            let detail = format!(
-                "{} {}: {packets} packets passed the new interface before it was metered",
-                i.name,
-                d.name()
-            );
-            notices.push(Notice::new("attached", detail, packets));
+            let (at, passed) =
+                (format!("{} {}", i.name, d.name()), format!("{missed} packets by the interface's counter"));
+            if gap.is_some() {
+                let detail = format!(
+                    "{at}: our program had been removed and is attached again; {passed} since it was last seen"
+                );
+                notices.push(Notice::new("hook_replaced", detail, missed));
+            } else if missed > 0 {
+                let detail = format!("{at}: {passed} before the new interface was metered");
+                notices.push(Notice::new("attached", detail, missed));
+            }
         }
         Ok(())
     }
@@ -383,7 +329,7 @@ impl Hooks {
         Ok(())
     }
 
-    fn insert(
+    pub(super) fn insert(
         &mut self,
         i: &Interface,
         d: Direction,
@@ -406,7 +352,7 @@ impl Hooks {
         self.hooks.insert((i.index, d), hook);
     }
 
-    fn program(&mut self, name: &str) -> Result<&mut SchedClassifier, KernelError> {
+    pub(super) fn program(&mut self, name: &str) -> Result<&mut SchedClassifier, KernelError> {
         let program = self.ebpf.program_mut(name).ok_or(KernelError::Object)?;
         program.try_into().map_err(|_| KernelError::Object)
     }
@@ -477,26 +423,6 @@ impl Hooks {
     }
 }
 
-/// Removes every filter of ours from one direction of an interface's clsact qdisc.
-///
-/// # Errors
-/// When filters cannot be listed or removed.
-pub fn remove_filters(i: &Interface, d: Direction) -> Result<(), KernelError> {
-    let filters = link::clsact_filters(i.index, d == Direction::Ingress).map_err(KernelError::Netlink)?;
-    for filter in filters.iter().filter(|f| f.name.starts_with(program::PREFIX)) {
-        let link = SchedClassifierLink::attached(
-            &i.name,
-            d.attach_type(),
-            filter.priority,
-            filter.handle.into(),
-            None,
-        )
-        .map_err(|e| KernelError::attach(&i.name, e))?;
-        link.detach().map_err(|e| KernelError::attach(&i.name, e))?;
-    }
-    Ok(())
-}
-
 /// Lets go of a hook without touching what is on the interface: dropping the handle of a filter would remove whatever
 /// has its priority and handle by now.
 fn abandon(hook: Hook) {
@@ -505,16 +431,10 @@ fn abandon(hook: Hook) {
     }
 }
 
-fn program_for(i: &Interface, d: Direction) -> &'static str {
+pub(super) fn program_for(i: &Interface, d: Direction) -> &'static str {
     match d {
         Direction::Egress => program::leave(i.ethernet),
         Direction::Ingress if i.upper => program::upper(i.ethernet),
         Direction::Ingress => program::enter(i.ethernet),
     }
-}
-
-fn pin_key(path: &Path) -> Option<Key> {
-    let (index, direction) = path.file_name()?.to_str()?.split_once('-')?;
-    let direction = Direction::BOTH.into_iter().find(|d| d.name() == direction)?;
-    Some((index.parse().ok()?, direction))
 }

@@ -6,122 +6,39 @@
 //!
 //! Pins: `BPFFS/netams/NETNS/TABLE/MAP` and `BPFFS/netams/NETNS/links/IFINDEX-DIRECTION`.
 
+mod adopt;
 mod clock;
+mod error;
 pub mod hooks;
 mod link;
+mod machine;
 mod sysbpf;
 pub mod tables;
 
 use std::{
-    fmt::Display,
-    fs, io,
-    os::unix::fs::MetadataExt,
+    fs,
     path::{Path, PathBuf},
 };
 
-use aya::{Ebpf, EbpfLoader, programs::SchedClassifier, util::KernelVersion};
+use aya::{Ebpf, EbpfLoader, programs::SchedClassifier};
 use kmod_bpf::{WAYS, constant};
 use tracing::info;
 
 pub use self::{
     clock::{Clock, unix_ms},
+    error::KernelError,
     hooks::{Direction, HookInfo, Style},
     link::Monitor,
+    machine::{PRIVATE_MOUNT, can_run, fits, has_tcx, in_private_mounts, interface_names, possible_cpus},
     sysbpf::is_bpffs,
     tables::{Geometry, Tables},
 };
+use self::{
+    error::chain,
+    hooks::Hooks,
+    machine::{mark, netns, seeds},
+};
 use crate::flow::{Batch, Counters};
-
-/// The oldest kernel that has all that the programs need (CAP_BPF; mmapable arrays 5.5, batches 5.6, gso_size 5.7).
-pub const OLDEST_KERNEL: (u8, u8) = (5, 8);
-
-/// What went wrong between the daemon and the kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The BPF filesystem cannot be had.
-    #[error(
-        "cannot mount a BPF filesystem on {0}: {1}; mount one there (`mount -t bpf bpf {0}`) or set kernel.bpffs"
-    )]
-    Bpffs(PathBuf, io::Error),
-    /// A folder of pins cannot be read or written.
-    #[error("cannot use {0}: {1}")]
-    Pins(PathBuf, io::Error),
-    /// A map cannot be opened, mapped, read or written.
-    #[error("flow table {0}: {1}")]
-    Map(PathBuf, String),
-    /// Pinned tables have another layout.
-    #[error(
-        "{0} holds the tables of another version of netamsd; stop that one, or give up their counts with `netamsd --cleanup`"
-    )]
-    Abi(PathBuf),
-    /// The programs were refused.
-    #[error("the kernel refused the programs: {0}")]
-    Load(String),
-    /// The object lacks something that is named in the ABI.
-    #[error("the compiled programs are not those of this daemon; build netams again")]
-    Object,
-    /// An interface cannot be attached to.
-    #[error("cannot attach to {0}: {1}")]
-    Attach(String, String),
-    /// The device has neither an Ethernet header nor does it start at layer 3.
-    #[error("devices of this link type cannot be metered")]
-    Unsupported,
-    /// A pinned link belongs to nothing that is wanted.
-    #[error("the interface is gone")]
-    Gone,
-    /// A hook cannot be asked for its programs.
-    #[error("cannot list the programs of a hook: {0}")]
-    Query(io::Error),
-    /// rtnetlink failed.
-    #[error("netlink: {0}")]
-    Netlink(io::Error),
-    /// The clock program cannot be run.
-    #[error("cannot read the clock of the programs: {0}")]
-    Clock(String),
-    /// It is not possible to wait until no program uses the old half.
-    #[error("cannot wait for running programs: {0}")]
-    Grace(io::Error),
-    /// The configured tables do not fit.
-    #[error(
-        "the flow tables need {need_mib} MiB of kernel memory, of which {free_mib} MiB are free; lower kernel.flows"
-    )]
-    Memory {
-        /// Wanted.
-        need_mib: u64,
-        /// Available.
-        free_mib: u64,
-    },
-    /// An interface that is spelled out does not exist.
-    #[error("there is no interface {0}; correct kernel.interfaces, or ignore this if it will appear later")]
-    NoInterface(String),
-    /// The source cannot run on this machine.
-    #[error("{0}")]
-    Machine(String),
-}
-
-impl KernelError {
-    fn map(path: &Path, e: impl Display) -> Self {
-        Self::Map(path.to_owned(), e.to_string())
-    }
-
-    fn attach(interface: &str, e: impl std::error::Error) -> Self {
-        Self::Attach(interface.to_owned(), chain(&e))
-    }
-}
-
-/// An error with its causes in one line.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut source = e.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.lines().next().unwrap_or_default().to_owned()
-}
 
 /// Something that belongs in the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,46 +103,6 @@ impl Options {
     }
 }
 
-/// One more than the highest number that a CPU may ever have.
-///
-/// # Errors
-/// When the kernel does not say.
-pub fn possible_cpus() -> io::Result<u32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<u32>().ok());
-    last.map(|n| n + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Why this machine cannot run the source, in a sentence; `Ok` when it can.
-///
-/// # Errors
-/// [`KernelError::Machine`].
-pub fn can_run() -> Result<(), KernelError> {
-    let (major, minor) = OLDEST_KERNEL;
-    let now = KernelVersion::current()
-        .map_err(|e| KernelError::Machine(format!("cannot tell the kernel's version: {e}")))?;
-    if now < KernelVersion::new(major, minor, 0) {
-        return Err(KernelError::Machine(format!(
-            "this kernel is older than {major}.{minor}, which the eBPF source needs; boot a newer one"
-        )));
-    }
-    Ok(())
-}
-
-/// Whether programs can be attached by tcx links here.
-///
-/// # Errors
-/// When the kernel does not say, for want of capabilities.
-pub fn has_tcx() -> io::Result<bool> {
-    /// The loopback interface of every network namespace.
-    const LOOPBACK: u32 = 1;
-    match sysbpf::tcx_programs(LOOPBACK, true) {
-        Ok(_) => Ok(true),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
 /// Loads the programs with their maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
 /// existing maps are used and new ones pinned.
 ///
@@ -283,8 +160,6 @@ pub struct KernelSource {
     hooks: Hooks,
     attach: bool,
 }
-
-use hooks::Hooks;
 
 impl KernelSource {
     /// Opens or makes the tables, attaches the programs and takes over what a former daemon left.
@@ -453,7 +328,7 @@ pub fn cleanup(bpffs: &Path) -> Result<u64, KernelError> {
 fn remove_filters() -> Result<(), KernelError> {
     for interface in link::interfaces().map_err(KernelError::Netlink)? {
         for direction in [Direction::Ingress, Direction::Egress] {
-            hooks::remove_filters(&interface, direction)?;
+            adopt::remove_filters(&interface, direction)?;
         }
     }
     Ok(())
@@ -495,77 +370,9 @@ fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(T
     made
 }
 
-/// What tables of this size cost, in a sentence.
-///
-/// # Errors
-/// When that is more than half of the memory that is free: the machine has other things to do with it.
-pub fn fits(geometry: Geometry) -> Result<String, KernelError> {
-    let free = available_memory().unwrap_or(u64::MAX);
-    let need = geometry.bytes();
-    if need > free / 2 {
-        return Err(KernelError::Memory { need_mib: need >> 20, free_mib: free >> 20 });
-    }
-    Ok(format!(
-        "{} flows a CPU and a half, {} CPUs, {} second-level entries: {:.1} MiB of kernel memory",
-        geometry.sets * WAYS as u32,
-        geometry.cpus,
-        geometry.spill,
-        need as f64 / f64::from(1 << 20)
-    ))
-}
-
-/// Names of all interfaces of this network namespace.
-///
-/// # Errors
-/// When they cannot be listed.
-pub fn interface_names() -> Result<Vec<String>, KernelError> {
-    let interfaces = link::interfaces().map_err(KernelError::Netlink)?;
-    Ok(interfaces.into_iter().map(|i| i.name).collect())
-}
-
-/// Said when the BPF filesystem vanishes with the daemon.
-pub const PRIVATE_MOUNT: &str = "the BPF filesystem is mounted in a private mount namespace (`ip netns exec` makes one): what is \
-     not committed is lost when the daemon is killed; mount one outside and name it in kernel.bpffs";
-
-/// Whether mounts made here are seen by nobody else.
-pub fn in_private_mounts() -> bool {
-    let of = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|m| m.ino());
-    matches!((of("self"), of("1")), (Ok(here), Ok(first)) if here != first)
-}
-
 /// Folder of this network namespace: programs and tables of different namespaces never meet.
 fn namespace_dir(bpffs: &Path) -> Result<PathBuf, KernelError> {
     let inode =
         netns().map_err(|e| KernelError::Machine(format!("cannot tell the network namespace: {e}")))?;
     Ok(bpffs.join("netams").join(inode.to_string()))
-}
-
-fn netns() -> io::Result<u64> {
-    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
-}
-
-/// What the programs write into `tc_index` of packets counted in a flow, and of others: 1 to 65535, the same for all
-/// daemons of a namespace.
-fn mark() -> io::Result<[u32; 2]> {
-    let first = (netns()? % 0x7fff) as u32 * 2 + 1;
-    Ok([first, first + 1])
-}
-
-/// Random odd numbers.
-fn seeds() -> io::Result<[u64; 8]> {
-    use std::io::Read;
-    let mut bytes = [0; 64];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let mut seeds = [0; 8];
-    for (seed, chunk) in seeds.iter_mut().zip(bytes.chunks_exact(8)) {
-        *seed = chunk.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) | 1;
-    }
-    Ok(seeds)
-}
-
-/// `MemAvailable` of /proc/meminfo, bytes.
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
 }

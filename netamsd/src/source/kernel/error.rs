@@ -1,0 +1,95 @@
+//! What can go wrong between the daemon and the kernel.
+
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// What went wrong between the daemon and the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The BPF filesystem cannot be had.
+    #[error(
+        "cannot mount a BPF filesystem on {0}: {1}; mount one there (`mount -t bpf bpf {0}`) or set kernel.bpffs"
+    )]
+    Bpffs(PathBuf, io::Error),
+    /// A folder of pins cannot be read or written.
+    #[error("cannot use {0}: {1}")]
+    Pins(PathBuf, io::Error),
+    /// A map cannot be opened, mapped, read or written.
+    #[error("flow table {0}: {1}")]
+    Map(PathBuf, String),
+    /// Pinned tables have another layout.
+    #[error(
+        "{0} holds the tables of another version of netamsd; stop that one, or give up their counts with `netamsd --cleanup`"
+    )]
+    Abi(PathBuf),
+    /// The programs were refused.
+    #[error("the kernel refused the programs: {0}")]
+    Load(String),
+    /// The object lacks something that is named in the ABI.
+    #[error("the compiled programs are not those of this daemon; build netams again")]
+    Object,
+    /// An interface cannot be attached to.
+    #[error("cannot attach to {0}: {1}")]
+    Attach(String, String),
+    /// The device has neither an Ethernet header nor does it start at layer 3.
+    #[error("devices of this link type cannot be metered")]
+    Unsupported,
+    /// A pinned link belongs to nothing that is wanted.
+    #[error("the interface is gone")]
+    Gone,
+    /// A hook cannot be asked for its programs.
+    #[error("cannot list the programs of a hook: {0}")]
+    Query(io::Error),
+    /// rtnetlink failed.
+    #[error("netlink: {0}")]
+    Netlink(io::Error),
+    /// The clock program cannot be run.
+    #[error("cannot read the clock of the programs: {0}")]
+    Clock(String),
+    /// It is not possible to wait until no program uses the old half.
+    #[error("cannot wait for running programs: {0}")]
+    Grace(io::Error),
+    /// The configured tables do not fit.
+    #[error(
+        "the flow tables need {need_mib} MiB of kernel memory, of which {free_mib} MiB are free; lower kernel.flows"
+    )]
+    Memory {
+        /// Wanted.
+        need_mib: u64,
+        /// Available.
+        free_mib: u64,
+    },
+    /// An interface that is spelled out does not exist.
+    #[error("there is no interface {0}; correct kernel.interfaces, or ignore this if it will appear later")]
+    NoInterface(String),
+    /// The source cannot run on this machine.
+    #[error("{0}")]
+    Machine(String),
+}
+
+impl KernelError {
+    pub(super) fn map(path: &Path, e: impl Display) -> Self {
+        Self::Map(path.to_owned(), e.to_string())
+    }
+
+    pub(super) fn attach(interface: &str, e: impl std::error::Error) -> Self {
+        Self::Attach(interface.to_owned(), chain(&e))
+    }
+}
+
+/// An error with its causes in one line.
+pub(super) fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut source = e.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}
