@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -95,8 +95,7 @@ pub fn lock(state: &Path) -> Result<Locks, SysError> {
     let failed = |e| SysError::State(state.to_owned(), e);
     fs::create_dir_all(state).map_err(failed)?;
     let path = state.join("lock");
-    let options = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
-    let mut file = match Flock::lock(options.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+    let mut file = match Flock::lock(open_lock(&path).map_err(failed)?, FlockArg::LockExclusiveNonblock) {
         Ok(file) => file,
         Err((mut file, _)) => {
             let mut pid = String::new();
@@ -111,15 +110,18 @@ pub fn lock(state: &Path) -> Result<Locks, SysError> {
     Ok(Locks { _state: file, _namespace: lock_namespace()? })
 }
 
-/// Takes this network namespace: a file in a folder of root's, so that nobody else can take it.
+/// Opens or makes a file that nobody but its owner can open, and so lock.
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).read(true).write(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Takes this network namespace.
 fn lock_namespace() -> Result<Flock<File>, SysError> {
     let folder = Path::new("/run/netams");
     let inode = fs::metadata("/proc/thread-self/ns/net").map_err(SysError::NamespaceLock)?.ino();
     fs::create_dir_all(folder).map_err(SysError::NamespaceLock)?;
-    let path = folder.join(format!("netns-{inode}.lock"));
-    let options = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
-    Flock::lock(options.map_err(SysError::NamespaceLock)?, FlockArg::LockExclusiveNonblock)
-        .map_err(|_| SysError::NamespaceTaken)
+    let file = open_lock(&folder.join(format!("netns-{inode}.lock"))).map_err(SysError::NamespaceLock)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| SysError::NamespaceTaken)
 }
 
 #[cfg(test)]

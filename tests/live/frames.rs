@@ -1,4 +1,4 @@
-//! Hand-made frames end up in the flow, or in the term of the ledger, that the contract names.
+//! Hand-made frames end up in the flow, or in the term of the ledger, where they belong.
 
 use netams_proto::Flow;
 use netams_tests::blast::Blast;

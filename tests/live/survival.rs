@@ -219,6 +219,19 @@ fn what_was_kept_back_by_a_full_disk_is_committed_at_the_end_with_what_came_afte
     disk.free();
     assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
     daemon.start_again();
+    assert_eq!(daemon.ledger().missed, 0, "{:#?}", daemon.events());
+
+    // Once more, with a disk that is full until the daemon is gone: what it had counted is in the tables, and no gap.
+    disk.fill();
+    wait_until("the store reports the full disk", Duration::from_secs(10), || {
+        first += 2_000;
+        sent += send(first);
+        daemon.ledger().store_error.is_some()
+    });
+    assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+    disk.free();
+    daemon.start_again();
+    assert_eq!(daemon.ledger().missed, 0, "{:#?}", daemon.events());
     assert_eq!(
         flow_total(&daemon, &["--port", &PORT.to_string()]),
         Traffic { packets: sent, bytes: sent * BYTES }

@@ -134,6 +134,11 @@ impl Meter {
         let names: Vec<&str> = now.iter().map(|m| m.name.as_str()).collect();
         let mut detail =
             format!("metering {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
+        // What the tables hold was counted after the last commit, and is no gap.
+        let held = self.held();
+        if held > 0 {
+            detail = format!("{detail}; took over {held} packets of a former daemon that were not committed");
+        }
         let (last, boot, mut missed) = (self.writer.last_metered()?, boot_id(), 0);
         let same = |m: &&Metered, then: &store::Metered| m.name == then.interface && m.index == then.ifindex;
         let gone: Vec<_> = last
@@ -148,6 +153,9 @@ impl Meter {
                         now.iter().find(|m| same(m, then)).map(|m| m.packets.saturating_sub(then.packets));
                     missed += passed.unwrap_or(0);
                 }
+                if !now.iter().any(|m| m.adopted) {
+                    missed = missed.saturating_sub(held);
+                }
                 detail = format!("{detail}, {missed} packets by the interfaces' counters");
             } else {
                 detail =
@@ -155,6 +163,13 @@ impl Meter {
             }
         }
         Ok(Notice { kind: "started", detail, missed })
+    }
+
+    /// Packets through all hooks that are in tables of a former daemon and not in the store.
+    fn held(&self) -> u64 {
+        let former = self.former.iter().map(Tables::live_counters);
+        let inherited = self.source.inherited().then(|| self.source.live_counters());
+        former.chain(inherited).map(|c| c.packets_in + c.packets_out).sum()
     }
 
     /// How far the interfaces' own counters are.

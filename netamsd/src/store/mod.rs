@@ -13,7 +13,7 @@
 //!   reached the disk; then a crash before the retry finds it committed, and the epoch number says so.
 //! * **`kill -9` loses no committed batch; neither does a power cut.** In WAL mode with `synchronous = FULL` each
 //!   commit is synced before it returns. `NORMAL` would save that one sync per drain interval, but syncs only at
-//!   checkpoints, so that a power cut could undo many commits; the contract allows for one interval.
+//!   checkpoints, so that a power cut could undo many commits; one interval is all that may be lost.
 //! * **Bounded.** Flow records are deleted in small steps once they are older than `keep_flows_days`; only the newest
 //!   10,000 events stay; memory holds the flows that are neither idle nor cut. Hourly summaries stay for ever. Freed
 //!   pages are used again, the file does not shrink.

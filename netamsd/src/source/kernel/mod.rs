@@ -159,6 +159,7 @@ pub struct KernelSource {
     former: Vec<Tables>,
     hooks: Hooks,
     attach: bool,
+    inherited: bool,
 }
 
 impl KernelSource {
@@ -181,6 +182,7 @@ impl KernelSource {
 
         let geometry = options.geometry()?;
         let fitting = ours.iter().position(|t| t.geometry() == geometry && t.has_prefixes(&options.prefixes));
+        let inherited = fitting.is_some();
         let (tables, ebpf) = match fitting.map(|p| ours.remove(p)) {
             Some(tables) => {
                 let ebpf = load(kmod_bpf::OBJECT, geometry, &[], Some(tables.dir()))?;
@@ -211,7 +213,7 @@ impl KernelSource {
             notices.push(Notice::new("foreign_tables", detail, held));
             tables.remove_pins().map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, attach: options.attach }, notices))
+        Ok((Self { tables, former: ours, hooks, attach: options.attach, inherited }, notices))
     }
 
     /// The tables that are being filled.
@@ -222,6 +224,11 @@ impl KernelSource {
     /// The tables of a former configuration, to be read out, committed and removed.
     pub fn take_former(&mut self) -> Vec<Tables> {
         std::mem::take(&mut self.former)
+    }
+
+    /// Whether the tables are those of a former daemon.
+    pub fn inherited(&self) -> bool {
+        self.inherited
     }
 
     /// Reads the clock of the stamps.
