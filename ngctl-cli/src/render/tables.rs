@@ -17,7 +17,7 @@ pub fn info(to: &mut dyn Write, i: &Info) -> io::Result<()> {
     writeln!(to, "Rec'd response \"info\" (1) from \"[{:x}]:\":", i.id)?;
     writeln!(
         to,
-        "Args:\t{{ packets/in={} packets/out={} mode={} debug={} active_flows={} total_flows={} default_policy={} }}",
+        "Args:   {{ packets/in={} packets/out={} mode={} debug={} active_flows={} total_flows={} default_policy={} }}",
         i.packets_in, i.packets_out, i.mode, i.debug, i.active_flows, i.total_flows, i.default_policy
     )
 }
