@@ -67,8 +67,8 @@ struct packet {
 #endif
 
 /*
- * Writes a key in whole words. A processor that reads a word which it has just written in pieces waits until the pieces
- * are in the cache; the key is read at once, for its hash, and that would cost a third of the program.
+ * Writes a key in whole words: it is read again at once, for its hash, and a processor that reads a word which it has just
+ * written in pieces waits until the pieces are in the cache.
  */
 static __always_inline void make_key(const struct packet *p, __u8 used, struct flow_key *key)
 {

@@ -1,8 +1,8 @@
 //! The meter thread: owns the source, the units and the store's writer, and moves counts from the first to the last.
 //!
 //! A batch is charged to units and committed with its epoch in one transaction; only then are the kernel tables told. When
-//! the store does not take it (disk full, locked), the tables are not turned over again: they go on counting, up to
-//! overflow by unit, and the batch is offered at each tick until it is taken.
+//! the store does not take it (disk full, locked), the tables are not turned over again: they keep the batch and go on
+//! counting, up to overflow by unit, and it is read and offered again at each tick until it is taken.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     config::OnExit,
-    flow::{Batch, Counters, UnitCharge},
+    flow::Counters,
     policy::{Units, Zone},
     source::kernel::{Clock, HookInfo, KernelError, KernelSource, Metered, Notice, Tables, unix_ms},
     store::{self, StoreError, Writer},
@@ -41,7 +41,8 @@ pub enum Order {
 /// The meter's numbers at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Cumulative counters; while the store is in trouble, those of the tables are included.
+    /// Cumulative counters; while the store is in trouble, those of the tables are included, but for the bytes of flows,
+    /// which are only known once a half is read.
     pub counters: Counters,
     /// Packets that passed while no program was there, by the interfaces' own counters.
     pub missed: u64,
@@ -68,12 +69,6 @@ enum DrainError {
     Store(#[from] StoreError),
 }
 
-/// A batch that was read and is not known to be committed.
-struct Pending {
-    batch: Batch,
-    charges: Vec<UnitCharge>,
-}
-
 /// State of the meter thread.
 pub struct Meter {
     source: KernelSource,
@@ -82,10 +77,10 @@ pub struct Meter {
     units: Arc<Units>,
     zone: Zone,
     writer: Writer,
-    pending: Option<Pending>,
     trouble: Option<String>,
     notices: Vec<(i64, Notice)>,
     interval: Duration,
+    boot: String,
 }
 
 impl Meter {
@@ -106,8 +101,8 @@ impl Meter {
         for tables in &mut former {
             tables.recover(writer.committed_epoch(tables.id()))?;
         }
-        let (pending, trouble, notices) = (None, None, Vec::new());
-        Ok(Self { source, former, units, zone, writer, pending, trouble, notices, interval })
+        let (trouble, notices, boot) = (None, Vec::new(), boot_id());
+        Ok(Self { source, former, units, zone, writer, trouble, notices, interval, boot })
     }
 
     /// Puts a notice into the log and, when the store takes it, among the events.
@@ -139,15 +134,15 @@ impl Meter {
         if held > 0 {
             detail = format!("{detail}; took over {held} packets of a former daemon that were not committed");
         }
-        let (last, boot, mut missed) = (self.writer.last_metered()?, boot_id(), 0);
+        let (last, boot, mut missed) = (self.writer.last_metered()?, &self.boot, 0);
         let same = |m: &&Metered, then: &store::Metered| m.name == then.interface && m.index == then.ifindex;
         let gone: Vec<_> = last
             .iter()
-            .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == boot))
+            .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == *boot))
             .collect();
         if let Some(since_ms) = gone.iter().map(|then| then.time_ms).min() {
             detail = format!("{detail}; not metered since {}", utc(since_ms));
-            if gone.iter().all(|then| then.boot == boot) {
+            if gone.iter().all(|then| then.boot == *boot) {
                 for then in gone {
                     let passed =
                         now.iter().find(|m| same(m, then)).map(|m| m.packets.saturating_sub(then.packets));
@@ -172,17 +167,21 @@ impl Meter {
         former.chain(inherited).map(|c| c.packets_in + c.packets_out).sum()
     }
 
-    /// How far the interfaces' own counters are.
-    fn metered(&self) -> Result<Vec<store::Metered>, KernelError> {
-        let (boot, time_ms) = (boot_id(), unix_ms());
+    /// Has the next transaction write how far the interfaces' own counters are. What is known of them is no reason to keep
+    /// counts back: when they cannot be asked, the last answer stands.
+    fn remember_metered(&mut self) {
+        let time_ms = unix_ms();
         let row = |m: Metered| store::Metered {
             interface: m.name,
             ifindex: m.index,
             packets: m.packets,
             time_ms,
-            boot: boot.clone(),
+            boot: self.boot.clone(),
         };
-        Ok(self.source.metered()?.into_iter().map(row).collect())
+        match self.source.metered() {
+            Ok(metered) => self.writer.set_metered(metered.into_iter().map(row).collect()),
+            Err(e) => warn!("cannot read the counters of the interfaces: {e}"),
+        }
     }
 
     /// Runs until told to stop, then ends as configured.
@@ -251,48 +250,40 @@ impl Meter {
 
     fn try_drain(&mut self) -> Result<(), DrainError> {
         let now = unix_ms();
-        self.writer.set_metered(self.metered()?);
+        if !self.notices.is_empty() {
+            self.remember_metered();
+        }
         while let Some((time, notice)) = self.notices.first() {
             self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
         }
-        let clock = self.source.clock()?;
-        while let Some(mut tables) = self.former.pop() {
-            let settled = settle(&mut tables, &clock, &self.units, &self.zone, &mut self.writer, now);
-            match settled {
-                Ok(()) => tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}")),
-                Err(e) => {
-                    self.former.push(tables);
-                    return Err(e);
-                }
+        while let Some(tables) = self.former.last_mut() {
+            let halves = if tables.owes() { 2 } else { 1 };
+            for _ in 0..halves {
+                tables.turn()?;
+                let clock = self.source.clock()?;
+                commit(tables, &clock, &self.units, &self.zone, &mut self.writer, now)?;
+            }
+            if let Some(tables) = self.former.pop() {
+                tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
         }
-        // A batch that was kept back frees its half only; what was counted since is in the other one.
-        if self.pending.is_some() || self.source.tables().owes() {
-            self.commit_one(now)?;
+        // A half that was kept back is committed alone; what was counted since is in the other one.
+        if self.source.tables().owes() {
+            self.commit_half(now)?;
         }
-        self.commit_one(now)
+        if self.source.live_counters() == Counters::default() {
+            return Ok(());
+        }
+        self.commit_half(now)
     }
 
-    /// Commits the batch that is owed, or else what was counted since the last one.
-    fn commit_one(&mut self, now: i64) -> Result<(), DrainError> {
-        if self.pending.is_none() {
-            let tables = self.source.tables();
-            if !tables.owes() && tables.live_counters() == Counters::default() {
-                return Ok(());
-            }
-            let started = Instant::now();
-            let batch = self.source.read()?;
-            debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
-            let charges = self.units.charge(&batch, &self.zone, now);
-            self.pending = Some(Pending { batch, charges });
-        }
-        if let Some(pending) = &self.pending {
-            self.writer.commit(&pending.batch, &pending.charges, now)?;
-            self.source.tables().committed()?;
-            self.pending = None;
-        }
-        Ok(())
+    /// Commits the half that is owed, or else the one that was being filled.
+    fn commit_half(&mut self, now: i64) -> Result<(), DrainError> {
+        self.remember_metered();
+        self.source.tables().turn()?;
+        let clock = self.source.clock()?;
+        commit(self.source.tables(), &clock, &self.units, &self.zone, &mut self.writer, now)
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -300,7 +291,6 @@ impl Meter {
         let mut counters = ledger.counters;
         if self.trouble.is_some() {
             counters.add(&self.source.live_counters());
-            counters.flow_bytes += self.pending.as_ref().map_or(0, |p| p.batch.counters.flow_bytes);
         }
         Snapshot {
             counters,
@@ -352,8 +342,8 @@ fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Commits both halves of tables that no program fills any more.
-fn settle(
+/// Moves the quiet half of `tables` into the store. After an error the half is still owed, and the next call reads it again.
+fn commit(
     tables: &mut Tables,
     clock: &Clock,
     units: &Units,
@@ -361,15 +351,11 @@ fn settle(
     writer: &mut Writer,
     now: i64,
 ) -> Result<(), DrainError> {
-    let halves = if tables.owes() { 2 } else { 1 };
-    for _ in 0..halves {
-        tables.turn()?;
-        let batch = tables.read(clock)?;
-        let charges = units.charge(&batch, zone, now);
-        writer.commit(&batch, &charges, now)?;
-        tables.committed()?;
-    }
-    Ok(())
+    let started = Instant::now();
+    let batch = tables.read(clock)?;
+    debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
+    writer.commit(&batch, &units.charge(&batch, zone, now), now)?;
+    Ok(tables.committed()?)
 }
 
 /// Announces changes of the interfaces to the meter until either ends.

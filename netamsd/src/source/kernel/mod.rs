@@ -38,7 +38,7 @@ use self::{
     hooks::Hooks,
     machine::{mark, netns, seeds},
 };
-use crate::flow::{Batch, Counters};
+use crate::flow::Counters;
 
 /// Something that belongs in the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,15 +237,6 @@ impl KernelSource {
     /// When the clock program cannot be run.
     pub fn clock(&self) -> Result<Clock, KernelError> {
         self.hooks.stamp().map(Clock::with_stamp)
-    }
-
-    /// The counts of everything up to now, or once more those that are still to be committed.
-    ///
-    /// # Errors
-    /// When waiting or reading fails; nothing is lost, the next call reads the same epoch.
-    pub fn read(&mut self) -> Result<Batch, KernelError> {
-        self.tables.turn()?;
-        self.tables.read(&self.clock()?)
     }
 
     /// See [`Hooks::sync`].

@@ -277,7 +277,8 @@ impl Tables {
     pub fn committed(&mut self) -> Result<(), KernelError> {
         let Some(epoch) = self.reading else { return Ok(()) };
         let half = (epoch & 1) as u8;
-        if self.raw_counters(half).spilled > 0 {
+        let raw = self.raw_counters(half);
+        if raw.spilled > 0 {
             let keys: Vec<AbiKey> = self.spilled(half)?.into_iter().map(|(key, _)| key).collect();
             sysbpf::delete_from_hash(self.spill.fd().as_fd(), &keys)
                 .map_err(|e| KernelError::map(&self.dir.join(map::SPILL), e))?;
@@ -295,10 +296,13 @@ impl Tables {
             compiler_fence(Ordering::SeqCst);
             set.first = [0; WAYS];
         }
-        let (from, len) = self.half_of(half, self.geometry.classes);
-        // SAFETY: as above.
-        unsafe { self.overflow.part_mut(from, len) }.fill(OverflowCell::default());
-        // The counters last: they say whether the second level has entries of this half.
+        if raw.overflow_packets > 0 {
+            let (from, len) = self.half_of(half, self.geometry.classes);
+            // SAFETY: as above.
+            unsafe { self.overflow.part_mut(from, len) }.fill(OverflowCell::default());
+        }
+        compiler_fence(Ordering::SeqCst);
+        // The counters last: they say whether the second level and the cells have anything of this half.
         let (from, len) = self.half_of(half, 1);
         // SAFETY: as above.
         unsafe { self.counters.part_mut(from, len) }.fill(kmod_bpf::Counters::default());
