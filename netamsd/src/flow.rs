@@ -5,6 +5,29 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+/// Which data source counted something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// eBPF programs on tc hooks.
+    #[default]
+    Kernel,
+    /// The daemon itself, from netfilter queues.
+    Nfqueue,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Nfqueue];
+
+    /// Name as configured, stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Nfqueue => "nfqueue",
+        }
+    }
+}
+
 /// Identity of a unidirectional flow. IPv4 addresses are held v4-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
@@ -52,6 +75,8 @@ fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
 pub struct FlowDelta {
     /// Which flow.
     pub key: FlowKey,
+    /// Some of its wire packets were inferred from super-packets whose segment size is not known.
+    pub estimated: bool,
     /// Wire packets.
     pub packets: u64,
     /// Layer-3 bytes.
@@ -132,18 +157,44 @@ pub struct Counters {
     pub spilled: u64,
     /// Super-packets of an encapsulation whose header length is not known.
     pub gso_headers_unknown: u64,
+    /// Wire packets that were inferred from super-packets whose segment size is not known; in flows.
+    pub estimated: u64,
+    /// Dropped by a verdict: in no flow.
+    pub dropped: u64,
+    /// Packets that the netfilter rules in front of the queues have counted; a super-packet is one.
+    pub reference: u64,
+    /// Packets that came out of the queues; a super-packet is one.
+    pub queued: u64,
+    /// Never came out of a queue because the socket's buffer was full: gaps in the packets' ids.
+    pub queue_lost: u64,
+    /// Never came out of a queue because the queue was full.
+    pub queue_full: u64,
+    /// Counted by the rules and not queued: nobody was listening, or the queue let them pass because it was full.
+    pub bypassed: u64,
 }
 
 impl Counters {
-    /// Wire packets that are to be found in flows, overflow, non_ip, malformed or lost.
+    /// Packets that are to be found in flows, overflow, non_ip, malformed, dropped or lost: wire packets, but for those
+    /// that never came out of a queue, where a super-packet is one.
     pub fn seen(&self) -> u64 {
-        (self.packets_in + self.packets_out).saturating_sub(self.already_counted)
+        (self.packets_in + self.packets_out).saturating_sub(self.already_counted) + self.not_queued()
     }
 
-    /// Seen and in no other term; zero unless there is a bug.
+    /// Packets that the rules have counted and that never came out of a queue, for whatever reason.
+    pub fn not_queued(&self) -> u64 {
+        self.queue_lost + self.queue_full + self.bypassed
+    }
+
+    /// Seen and in no other term: those that never came out of a queue, and what only a bug can explain.
     pub fn lost(&self) -> i64 {
-        let accounted = self.flow_packets + self.overflow_packets + self.non_ip + self.malformed;
+        let accounted =
+            self.flow_packets + self.overflow_packets + self.non_ip + self.malformed + self.dropped;
         self.seen().wrapping_sub(accounted) as i64
+    }
+
+    /// What of `lost` has no reason; zero unless there is a bug.
+    pub fn unexplained(&self) -> i64 {
+        self.lost().wrapping_sub(self.not_queued() as i64)
     }
 
     /// Adds `other` to each count.
@@ -160,12 +211,21 @@ impl Counters {
         self.fragments += other.fragments;
         self.spilled += other.spilled;
         self.gso_headers_unknown += other.gso_headers_unknown;
+        self.estimated += other.estimated;
+        self.dropped += other.dropped;
+        self.reference += other.reference;
+        self.queued += other.queued;
+        self.queue_lost += other.queue_lost;
+        self.queue_full += other.queue_full;
+        self.bypassed += other.bypassed;
     }
 }
 
 /// Everything a source counted in one epoch. `(table, epoch)` names it: the store commits a batch of that name once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// Who counted.
+    pub source: Source,
     /// Random identity of the flow tables it was read from.
     pub table: u64,
     /// Epoch of those tables, counting from 1.

@@ -72,7 +72,7 @@ mod tests {
             version: 4,
             fragment: false,
         };
-        FlowDelta { key, packets, bytes, first_ms: last_ms - 10, last_ms }
+        FlowDelta { key, estimated: false, packets, bytes, first_ms: last_ms - 10, last_ms }
     }
 
     fn counts(in_packets: u64, in_bytes: u64, out_packets: u64, out_bytes: u64) -> InOut {

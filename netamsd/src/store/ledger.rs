@@ -65,6 +65,7 @@ impl Ledger {
             fragments,
             spilled,
             gso_headers_unknown,
+            ..
         } = counters;
         [
             ("packets_in", packets_in),

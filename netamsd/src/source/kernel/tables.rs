@@ -239,6 +239,7 @@ impl Tables {
             for way in (0..WAYS).filter(|&way| set.first[way] != 0) {
                 let slot = &set.slot[way];
                 batch.flows.push(FlowDelta {
+                    estimated: false,
                     key: flow_key(&slot.key),
                     packets: slot.packets.into(),
                     bytes: slot.bytes,
@@ -251,6 +252,7 @@ impl Tables {
         if raw.spilled > 0 {
             for (key, value) in self.spilled(half)? {
                 batch.flows.push(FlowDelta {
+                    estimated: false,
                     key: flow_key(&key),
                     packets: value.packets,
                     bytes: value.bytes,
@@ -457,5 +459,6 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
         fragments: raw.fragments,
         spilled: raw.spilled,
         gso_headers_unknown: raw.gso_headers_unknown,
+        ..Counters::default()
     }
 }

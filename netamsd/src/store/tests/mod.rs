@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::{FlowSelection, Flows, Reader, StoreConfig, StoreUnit, Writer};
-use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, UnitCharge};
+use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, Source, UnitCharge};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Some time in 2026, at a full hour.
@@ -33,7 +33,7 @@ pub(super) fn key(n: u32) -> FlowKey {
 }
 
 pub(super) fn delta(key: FlowKey, packets: u64, bytes: u64, first_ms: i64, last_ms: i64) -> FlowDelta {
-    FlowDelta { key, packets, bytes, first_ms, last_ms }
+    FlowDelta { key, estimated: false, packets, bytes, first_ms, last_ms }
 }
 
 /// A batch whose counters agree with its flows.
@@ -41,7 +41,7 @@ fn batch(epoch: u64, flows: Vec<FlowDelta>) -> Batch {
     let flow_packets = flows.iter().map(|f| f.packets).sum();
     let flow_bytes = flows.iter().map(|f| f.bytes).sum();
     let counters = Counters { packets_in: flow_packets, flow_packets, flow_bytes, ..Counters::default() };
-    Batch { table: TABLE, epoch, flows, overflow: Vec::new(), counters }
+    Batch { source: Source::Kernel, table: TABLE, epoch, flows, overflow: Vec::new(), counters }
 }
 
 /// What a unit that receives everything is charged for `batch`.
@@ -215,6 +215,7 @@ fn the_ledger_keeps_every_term_by_source() {
         fragments: 10,
         spilled: 11,
         gso_headers_unknown: 12,
+        ..Counters::default()
     };
     let flows = vec![delta(key(1), 4, 5, T0 - 2 * HOUR_MS, T0 - 2 * HOUR_MS), delta(key(2), 0, 0, T0, T0)];
     writer.commit(&Batch { counters, ..batch(1, flows) }, &[], T0).unwrap();
