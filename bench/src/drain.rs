@@ -7,7 +7,12 @@ use anyhow::Context;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use netamsd::{
     policy::{UnitConfig, UnitKind, Units, Zone},
-    source::kernel::{self, Clock, Geometry, Tables, unix_ms},
+    source::{
+        Clock,
+        kernel::{self, Marks, maps},
+        tables::Geometry,
+        unix_ms,
+    },
     store::{StoreConfig, StoreUnit, Writer},
 };
 use nix::{
@@ -83,9 +88,9 @@ fn measure(
         spill: options.table,
         classes: 256,
     };
-    let mut ebpf = kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, &[], Some(pins))?;
-    Tables::initialize(pins, geometry, 1, 1)?;
-    let mut tables = Tables::open(pins)?.context("the tables are not complete")?;
+    let mut ebpf = kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, Marks::default(), &[], Some(pins))?;
+    maps::initialize(pins, geometry, 1, 1, &[])?;
+    let mut tables = maps::open(pins)?.context("the tables are not complete")?;
     let unit = UnitConfig {
         name: "all".into(),
         kind: UnitKind::Net,
@@ -132,7 +137,7 @@ fn measure(
             into.push((step[1] - step[0]).as_secs_f64() * 1e3);
         }
     }
-    Ok(tables.remove_pins()?)
+    Ok(maps::remove(tables.dir())?)
 }
 
 fn print(options: &Options, samples: [[Vec<f64>; STEPS.len()]; 2]) {

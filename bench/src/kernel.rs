@@ -12,7 +12,10 @@ use aya::{
     Ebpf,
     programs::{SchedClassifier, TestRun, TestRunOptions},
 };
-use netamsd::source::kernel::{self, Geometry};
+use netamsd::source::{
+    kernel::{self, Marks},
+    tables::Geometry,
+};
 use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
@@ -132,7 +135,13 @@ fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> any
 }
 
 fn load(geometry: Geometry) -> anyhow::Result<Ebpf> {
-    Ok(kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, &[("plain", geometry.spill)], None)?)
+    Ok(kernel::load(
+        kmod_bpf::VARIANTS_OBJECT,
+        geometry,
+        Marks::default(),
+        &[("plain", geometry.spill)],
+        None,
+    )?)
 }
 
 fn run_once(ebpf: &mut Ebpf, program: &str, frame: &Frame, flows: u32, packets: u32) -> anyhow::Result<f64> {

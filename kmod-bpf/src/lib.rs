@@ -18,13 +18,31 @@ pub static OBJECT: &[u8] = &NETAMS.0;
 pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
 
 /// Version of the layout below; kept in [`Control`].
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 /// Slots of a set.
 pub const WAYS: usize = 4;
 /// `used` of a flow key in the half 0; in the half 1 it is one more, and 0 marks a free slot.
 pub const USED: u8 = 2;
 /// Halves of each table.
 pub const HALVES: usize = 2;
+
+/// Bits of [`FlowKey::flags`].
+pub mod key_flag {
+    /// Later fragments, ports unknown.
+    pub const FRAGMENT: u8 = 1;
+    /// Super-packets of unknown segment size; only in user space.
+    pub const ESTIMATED: u8 = 2;
+}
+
+/// Bits of [`Control::flags`].
+pub mod flag {
+    /// Do not count: another source does.
+    pub const PAUSED: u32 = 1;
+    /// Write segment sizes into the packets' marks, for the netfilter queues.
+    pub const STAMP: u32 = 2;
+    /// Two sources run: who counts a packet marks it, and a marked one is not counted again.
+    pub const HANDOVER: u32 = 4;
+}
 
 /// Names of the maps in [`OBJECT`].
 pub mod map {
@@ -58,6 +76,10 @@ pub mod constant {
     pub const MARK: &str = "cfg_mark";
     /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted as no IP.
     pub const MARK_OTHER: &str = "cfg_mark_other";
+    /// `u32`: the bit of `skb->mark` that packets carry which have been counted, during a handover.
+    pub const HANDOVER: &str = "cfg_handover";
+    /// `u32`: the lowest of the 16 bits of `skb->mark` that segment sizes are written to.
+    pub const STAMP_SHIFT: &str = "cfg_stamp_shift";
     /// `[u64; 8]`: random odd multipliers of the hash.
     pub const SEED: &str = "cfg_seed";
 }
@@ -76,13 +98,15 @@ pub mod program {
     pub const fn leave(ethernet: bool) -> &'static str {
         if ethernet { "netams_leave" } else { "netams_leave_l3" }
     }
+    /// Ingress of a device that is not metered: writes segment sizes into marks, and counts nothing.
+    pub const STAMP: &str = "netams_stamp";
     /// Returns the time in which stamps are given; never attached.
     pub const CLOCK: &str = "netams_clock";
     /// Every program starts like this, and nobody else's does.
     pub const PREFIX: &str = "netams_";
     /// All that are attached.
-    pub const ALL: [&str; 6] =
-        [enter(true), upper(true), leave(true), enter(false), upper(false), leave(false)];
+    pub const ALL: [&str; 7] =
+        [enter(true), upper(true), leave(true), enter(false), upper(false), leave(false), STAMP];
 }
 
 macro_rules! abi {
@@ -121,8 +145,8 @@ abi!(
         proto: u8,
         /// 4 or 6.
         version: u8,
-        /// 1: later fragments, ports unknown.
-        fragment: u8,
+        /// [`key_flag`]s.
+        flags: u8,
         /// [`USED`] plus the half that the entry belongs to.
         used: u8,
     }
@@ -228,13 +252,21 @@ abi!(
         gso_headers_unknown: u64,
         /// Map lookups that cannot fail and did.
         no_slot: u64,
+        /// Wire packets inferred from super-packets of unknown segment size; only in user space, as are the next three.
+        estimated: u64,
+        /// Dropped by a verdict: in no flow.
+        dropped: u64,
+        /// Packets that came out of the queue, super-packets as one.
+        queued: u64,
+        /// Gaps in their ids.
+        queue_lost: u64,
         /// Zero.
-        reserved: [u64; 5],
+        reserved: u64,
     }
 );
 abi!(
-    /// State of a set of maps; the daemon writes `epoch` while programs run.
-    Control, 40 {
+    /// State of a set of maps; the daemon writes `epoch` and `flags` while programs run.
+    Control, 48 {
         /// Its lowest bit is the half that is being filled.
         epoch: u64,
         /// Random identity of this set of maps.
@@ -249,5 +281,9 @@ abi!(
         sets: u32,
         /// Overflow cells a CPU and a half.
         classes: u32,
+        /// [`flag`]s; 0: count.
+        flags: u32,
+        /// Zero.
+        reserved: u32,
     }
 );

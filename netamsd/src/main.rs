@@ -12,7 +12,7 @@ use netamsd::{
     config::{Config, ConfigError},
     control::ControlError,
     daemon::{self, DaemonError},
-    source::kernel::KernelError,
+    source::{kernel::KernelError, tables::TablesError},
     store::StoreError,
     sys::SysError,
 };
@@ -76,7 +76,9 @@ impl Failure {
             },
             DaemonError::Kernel(e) => match e {
                 KernelError::Memory { .. } | KernelError::NoInterface(_) => exit::CONFIG,
-                KernelError::Machine(_) | KernelError::Load(_) | KernelError::Abi(_) => exit::UNAVAILABLE,
+                KernelError::Machine(_) | KernelError::Load(_) | KernelError::Tables(TablesError::Abi(_)) => {
+                    exit::UNAVAILABLE
+                }
                 KernelError::Object => exit::SOFTWARE,
                 _ => exit::OS,
             },

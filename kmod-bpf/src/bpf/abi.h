@@ -11,6 +11,8 @@
 #define NETAMS_WAYS 4 /* slots a set */
 
 #define NETAMS_USED 2
+#define NETAMS_FRAGMENT 1  /* later fragments, ports unknown */
+#define NETAMS_ESTIMATED 2 /* super-packets of unknown segment size; only in user space */
 
 /* Identity of a flow. IPv4 is held v4-mapped; ports and VLAN ids are in network and host order as noted. */
 struct flow_key {
@@ -23,7 +25,7 @@ struct flow_key {
 	__u32 tunnel;	   /* key of the tunnel around an inner flow, 0 = outer layer */
 	__u8 proto;	   /* after IPv6 extension headers */
 	__u8 version;	   /* 4 or 6 */
-	__u8 fragment;	   /* 1 = later fragments, ports unknown */
+	__u8 flags;	   /* NETAMS_FRAGMENT, NETAMS_ESTIMATED */
 	__u8 used;	   /* NETAMS_USED + half that the entry belongs to; 0 = free slot */
 } __attribute__((aligned(8)));
 
@@ -90,10 +92,15 @@ struct counters {
 	__u64 fragments;	   /* later fragments, accounted without ports */
 	__u64 gso_headers_unknown; /* super-packets of an encapsulation */
 	__u64 no_slot;		   /* map lookups that cannot fail and did: packets lost */
-	__u64 reserved[5];
+	/* Only of the source in user space. */
+	__u64 estimated;  /* wire packets inferred from super-packets of unknown segment size */
+	__u64 dropped;	  /* by a verdict: in no flow */
+	__u64 queued;	  /* packets that came out of the queue, super-packets as one */
+	__u64 queue_lost; /* gaps in their ids */
+	__u64 reserved;
 };
 
-/* The one word that the daemon writes while programs run is epoch; the rest is set before they are attached. */
+/* The daemon writes epoch and flags while programs run; the rest is set before they are attached. */
 struct control {
 	__u64 epoch; /* its lowest bit is the half that is being filled */
 	__u64 table; /* random identity of this set of maps */
@@ -102,7 +109,12 @@ struct control {
 	__u32 cpus;
 	__u32 sets; /* a CPU and a half, a power of two */
 	__u32 classes;
+	__u32 flags; /* NETAMS_PAUSED, NETAMS_STAMP, NETAMS_HANDOVER; 0: count */
+	__u32 reserved;
 };
-#define NETAMS_ABI 1
+#define NETAMS_PAUSED 1	  /* do not count: another source does */
+#define NETAMS_STAMP 2	  /* write segment sizes into the packets' marks, for the netfilter queues */
+#define NETAMS_HANDOVER 4 /* two sources run: who counts a packet marks it, and a marked one is not counted again */
+#define NETAMS_ABI 2
 
 #endif

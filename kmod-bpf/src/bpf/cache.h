@@ -20,6 +20,8 @@ const volatile __u32 cfg_sets = 1;	  /* first-level sets a CPU and a half, a pow
 const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
 const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted in a flow */
 const volatile __u32 cfg_mark_other = 2;  /* tc_index of one that was not IP: what it carries may be, further up */
+const volatile __u32 cfg_handover = 0;	  /* bit of skb->mark, see NETAMS_HANDOVER */
+const volatile __u32 cfg_stamp_shift = 16; /* lowest bit of skb->mark that segment sizes go to */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
 
 struct {
@@ -95,6 +97,15 @@ static __always_inline __u32 stamp(void)
 	return bpf_jiffies64();
 }
 
+/* The segment size of a super-packet into its mark: netfilter's queues tell the mark and not the size. */
+static __always_inline void stamp_size(struct __sk_buff *skb)
+{
+	__u32 size = skb->gso_size;
+
+	if (unlikely(size))
+		skb->mark = (skb->mark & ~(0xffffu << cfg_stamp_shift)) | (size & 0xffff) << cfg_stamp_shift;
+}
+
 /* Multilinear, then folded twice: the low bits choose the set, the highest ones where to begin in it. */
 static __always_inline __u64 hash_key(const struct flow_key *key)
 {
@@ -139,7 +150,7 @@ static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto
 		*key = *first;
 		key->used = used;
 	} else {
-		key->fragment = 1;
+		key->flags = NETAMS_FRAGMENT;
 	}
 	return 0;
 }

@@ -5,7 +5,7 @@
  */
 static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, const enum hook hook)
 {
-	__u32 zero = 0, half, partition;
+	__u32 zero = 0, half, partition, flags;
 	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
 	struct counters *count;
 	enum parsed parsed;
@@ -14,6 +14,21 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 
 	if (unlikely(!ctl))
 		return TC_ACT_UNSPEC;
+	flags = *(volatile __u32 *)&ctl->flags;
+	if (unlikely(flags)) {
+		if (flags & NETAMS_STAMP && hook != LEAVE)
+			stamp_size(skb);
+		if (flags & NETAMS_HANDOVER && hook != ENTER && skb->mark & cfg_handover) {
+			skb->mark &= ~cfg_handover;
+			if (skb->tc_index != cfg_mark) {
+				/* Counted by the other source. */
+				skb->tc_index = cfg_mark;
+				return TC_ACT_UNSPEC;
+			}
+		}
+		if (flags & NETAMS_PAUSED)
+			return TC_ACT_UNSPEC;
+	}
 	half = *(volatile __u64 *)&ctl->epoch & 1;
 	partition = half * cfg_cpus + bpf_get_smp_processor_id();
 	count = bpf_map_lookup_elem(&counters, &partition);
@@ -32,10 +47,12 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	switch (parsed) {
 	case PARSED_IP:
 		skb->tc_index = cfg_mark;
+		if (unlikely(flags & NETAMS_HANDOVER) && hook != LEAVE)
+			skb->mark |= cfg_handover;
 		make_key(&p, NETAMS_USED + half, &key);
 		if (unlikely(p.fragment != WHOLE)) {
 			join_fragments(&key, p.fragment_id, p.fragment_proto, p.fragment);
-			count->fragments += key.fragment;
+			count->fragments += key.flags & NETAMS_FRAGMENT;
 		}
 		if (unlikely(p.headers_unknown))
 			count->gso_headers_unknown++;

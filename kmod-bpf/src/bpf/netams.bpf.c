@@ -32,6 +32,18 @@ PROGRAM(netams_enter_l3, false, ENTER)
 PROGRAM(netams_upper_l3, false, UPPER)
 PROGRAM(netams_leave_l3, false, LEAVE)
 
+/* Ingress of devices that are not metered, and yet let in what leaves through one that is. */
+SEC("classifier")
+int netams_stamp(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
+
+	if (ctl && ctl->flags & NETAMS_STAMP)
+		stamp_size(skb);
+	return TC_ACT_UNSPEC;
+}
+
 /* Run by the daemon with BPF_PROG_TEST_RUN: the time in which stamps are given. */
 SEC("classifier")
 int netams_clock(struct __sk_buff *skb)

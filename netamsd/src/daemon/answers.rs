@@ -12,7 +12,7 @@ use super::meter::Snapshot;
 use crate::{
     flow,
     policy::{UnitConfig, Units, Zone},
-    source::kernel::unix_ms,
+    source::unix_ms,
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
 };
 

@@ -19,7 +19,12 @@ use crate::{
     config::OnExit,
     flow::Counters,
     policy::{Units, Zone},
-    source::kernel::{Clock, HookInfo, KernelError, KernelSource, Metered, Notice, Tables, unix_ms},
+    source::{
+        Clock, Notice,
+        kernel::{HookInfo, KernelError, KernelSource, Metered, Tables, maps},
+        tables::TablesError,
+        unix_ms,
+    },
     store::{self, StoreError, Writer},
 };
 
@@ -65,6 +70,8 @@ pub struct Snapshot {
 enum DrainError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Tables(#[from] TablesError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -265,7 +272,7 @@ impl Meter {
                 commit(tables, &clock, &self.units, &self.zone, &mut self.writer, now)?;
             }
             if let Some(tables) = self.former.pop() {
-                tables.remove_pins().unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
+                maps::remove(tables.dir()).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
         }
         // A half that was kept back is committed alone; what was counted since is in the other one.

@@ -33,7 +33,10 @@ use crate::{
     config::{Attach, Config, LogLevel, Mode, interface_matches},
     control::{self, ControlError, Server},
     policy::{Units, Zone},
-    source::kernel::{KernelError, KernelSource, Monitor, Options, Style, unix_ms},
+    source::{
+        kernel::{KernelError, KernelSource, Marks, Monitor, Options, Style},
+        unix_ms,
+    },
     store::{StoreConfig, StoreError, StoreUnit, Writer},
     sys::{self, SysError},
 };
@@ -79,6 +82,7 @@ pub fn source_options(config: &Config, units: &Units, store: u64) -> Options {
         spill: config.kernel.spill,
         bpffs: config.kernel.bpffs.clone(),
         store,
+        marks: Marks::default(),
         prefixes: units.prefixes(),
     }
 }

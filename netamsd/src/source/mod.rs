@@ -1,3 +1,28 @@
 //! Where counts come from. Each source is a folder and yields [`crate::flow::Batch`]es; none knows units or the store.
+//!
+//! Both sources fill [`tables`] of one layout, in the kernel and in shared memory; so the same code drains them.
 
+mod clock;
 pub mod kernel;
+mod mapping;
+pub mod tables;
+
+pub use clock::{Clock, unix_ms};
+
+/// Something that belongs in the event log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Short name.
+    pub kind: &'static str,
+    /// One sentence.
+    pub detail: String,
+    /// Packets that passed meanwhile, by the interface's own counter.
+    pub missed: u64,
+}
+
+impl Notice {
+    /// A notice.
+    pub fn new(kind: &'static str, detail: String, missed: u64) -> Self {
+        Self { kind, detail, missed }
+    }
+}

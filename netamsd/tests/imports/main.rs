@@ -11,8 +11,12 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Crates, and the only folders or files that may name them.
-const CRATES: [(&[&str], &[&str]); 5] = [
-    (&["aya", "kmod_bpf"], &["netamsd/src/source/kernel/", "kmod-bpf/", "bench/", "tests/harness/"]),
+const CRATES: [(&[&str], &[&str]); 6] = [
+    (&["aya"], &["netamsd/src/source/kernel/", "kmod-bpf/", "bench/", "tests/harness/"]),
+    (
+        &["kmod_bpf"],
+        &["netamsd/src/source/", "netamsd/src/packet.rs", "kmod-bpf/", "bench/", "tests/harness/"],
+    ),
     (&["rusqlite"], &["netamsd/src/store/"]),
     (&["tokio"], &["netamsd/src/control/", "netamsd/src/daemon/"]),
     (&["prettytable"], &["ngctl-cli/src/render/", "bench/"]),

@@ -1,10 +1,8 @@
 //! What can go wrong between the daemon and the kernel.
 
-use std::{
-    fmt::Display,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
+
+use crate::source::tables::TablesError;
 
 /// What went wrong between the daemon and the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -17,14 +15,9 @@ pub enum KernelError {
     /// A folder of pins cannot be read or written.
     #[error("cannot use {0}: {1}")]
     Pins(PathBuf, io::Error),
-    /// A map cannot be opened, mapped, read or written.
-    #[error("flow table {0}: {1}")]
-    Map(PathBuf, String),
-    /// Pinned tables have another layout.
-    #[error(
-        "{0} holds the tables of another version of netamsd; stop that one, or give up their counts with `netamsd --cleanup`"
-    )]
-    Abi(PathBuf),
+    /// The flow tables.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
     /// The programs were refused.
     #[error("the kernel refused the programs: {0}")]
     Load(String),
@@ -49,9 +42,6 @@ pub enum KernelError {
     /// The clock program cannot be run.
     #[error("cannot read the clock of the programs: {0}")]
     Clock(String),
-    /// It is not possible to wait until no program uses the old half.
-    #[error("cannot wait for running programs: {0}")]
-    Grace(io::Error),
     /// The configured tables do not fit.
     #[error(
         "the flow tables need {need_mib} MiB of kernel memory, of which {free_mib} MiB are free; lower kernel.flows"
@@ -71,10 +61,6 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    pub(super) fn map(path: &Path, e: impl Display) -> Self {
-        Self::Map(path.to_owned(), e.to_string())
-    }
-
     pub(super) fn attach(interface: &str, e: impl std::error::Error) -> Self {
         Self::Attach(interface.to_owned(), chain(&e))
     }

@@ -23,7 +23,8 @@ use kmod_bpf::program;
 use tracing::{info, warn};
 
 use super::{
-    KernelError, Notice,
+    super::Notice,
+    KernelError,
     link::{self, Interface},
     sysbpf,
 };

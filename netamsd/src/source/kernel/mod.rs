@@ -1,19 +1,18 @@
 //! The in-kernel source: eBPF programs on tc hooks that add each packet to pinned flow tables.
 //!
-//! [`KernelSource`] joins the tables ([`tables`]) with the hooks ([`hooks`]). It promises that counts outlive the daemon
+//! [`KernelSource`] joins the tables ([`maps`]) with the hooks ([`hooks`]). It promises that counts outlive the daemon
 //! and that each is handed out exactly once, and that every packet of the configured interfaces passes one program. It
 //! knows neither units nor the store: of the latter it is told an identity and the last epoch that was committed.
 //!
 //! Pins: `BPFFS/netams/NETNS/TABLE/MAP` and `BPFFS/netams/NETNS/links/IFINDEX-DIRECTION`.
 
 mod adopt;
-mod clock;
 mod error;
 pub mod hooks;
 mod link;
 mod machine;
+pub mod maps;
 mod sysbpf;
-pub mod tables;
 
 use std::{
     fs,
@@ -25,37 +24,23 @@ use kmod_bpf::{WAYS, constant};
 use tracing::info;
 
 pub use self::{
-    clock::{Clock, unix_ms},
     error::KernelError,
     hooks::{Direction, HookInfo, Style},
     link::Monitor,
     machine::{PRIVATE_MOUNT, can_run, fits, has_tcx, in_private_mounts, interface_names, possible_cpus},
+    maps::Tables,
     sysbpf::is_bpffs,
-    tables::{Geometry, Tables},
 };
 use self::{
     error::chain,
     hooks::Hooks,
     machine::{mark, netns, seeds},
 };
+use super::{
+    Clock, Notice,
+    tables::{Geometry, Prefix},
+};
 use crate::flow::Counters;
-
-/// Something that belongs in the event log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Short name.
-    pub kind: &'static str,
-    /// One sentence.
-    pub detail: String,
-    /// Packets that passed meanwhile, by the interface's own counter.
-    pub missed: u64,
-}
-
-impl Notice {
-    fn new(kind: &'static str, detail: String, missed: u64) -> Self {
-        Self { kind, detail, missed }
-    }
-}
 
 /// A metered interface.
 #[derive(Debug, Clone)]
@@ -70,6 +55,22 @@ pub struct Metered {
     pub adopted: bool,
 }
 
+/// Bits of `skb->mark` that the programs write while they are told to, see [`kmod_bpf::flag`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks {
+    /// The one bit of packets that have been counted.
+    pub handover: u32,
+    /// The 16 adjacent bits for segment sizes.
+    pub stamp: u32,
+}
+
+impl Default for Marks {
+    /// Those that the configuration begins with.
+    fn default() -> Self {
+        Self { handover: 0x800, stamp: 0xffff_0000 }
+    }
+}
+
 /// How the source is set up.
 pub struct Options {
     /// Which interfaces are metered, by name.
@@ -78,6 +79,8 @@ pub struct Options {
     pub style: Option<Style>,
     /// Attach at all.
     pub attach: bool,
+    /// Bits of the packets' marks.
+    pub marks: Marks,
     /// First-level flow slots a CPU and a half, a power of two.
     pub flows: u32,
     /// Second-level entries.
@@ -86,8 +89,8 @@ pub struct Options {
     pub bpffs: PathBuf,
     /// Identity of the store that the counts go to.
     pub store: u64,
-    /// Prefixes that overflow is counted by: first address and length, v4-mapped.
-    pub prefixes: Vec<(std::net::Ipv6Addr, u8)>,
+    /// Prefixes that overflow is counted by.
+    pub prefixes: Vec<Prefix>,
 }
 
 impl Options {
@@ -103,7 +106,7 @@ impl Options {
     }
 }
 
-/// Loads the programs with their maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
+/// Loads the programs with these marks and maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
 /// existing maps are used and new ones pinned.
 ///
 /// # Errors
@@ -111,6 +114,7 @@ impl Options {
 pub fn load(
     object: &[u8],
     geometry: Geometry,
+    marks: Marks,
     more: &[(&str, u32)],
     pins: Option<&Path>,
 ) -> Result<Ebpf, KernelError> {
@@ -133,6 +137,8 @@ pub fn load(
             .override_global(constant::CLASSES, &geometry.classes, false)
             .override_global(constant::MARK, &mark[0], false)
             .override_global(constant::MARK_OTHER, &mark[1], false)
+            .override_global(constant::HANDOVER, &marks.handover, false)
+            .override_global(constant::STAMP_SHIFT, &marks.stamp.trailing_zeros(), false)
             .override_global(constant::SEED, &seed[..], false)
             .load(object)
             .map_err(|e| chain(&e))?;
@@ -185,7 +191,7 @@ impl KernelSource {
         let inherited = fitting.is_some();
         let (tables, ebpf) = match fitting.map(|p| ours.remove(p)) {
             Some(tables) => {
-                let ebpf = load(kmod_bpf::OBJECT, geometry, &[], Some(tables.dir()))?;
+                let ebpf = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(tables.dir()))?;
                 (tables, ebpf)
             }
             None => fresh_tables(&root, geometry, &options)?,
@@ -200,18 +206,18 @@ impl KernelSource {
             hooks.adopt(now_ms)?;
             notices.extend(hooks.sync(now_ms)?);
         } else {
-            let _ = tables::remove_dir(&root.join("links"));
+            let _ = maps::remove(&root.join("links"));
             remove_filters()?;
         }
         // From here on no program adds to former tables.
-        sysbpf::grace_period().map_err(KernelError::Grace)?;
+        tables.grace_period()?;
         for tables in foreign {
             let held = tables.live_counters().seen();
             let detail = format!(
                 "removed tables of another state folder; {held} packets in them are not in this store"
             );
             notices.push(Notice::new("foreign_tables", detail, held));
-            tables.remove_pins().map_err(failed)?;
+            maps::remove(tables.dir()).map_err(failed)?;
         }
         Ok((Self { tables, former: ours, hooks, attach: options.attach, inherited }, notices))
     }
@@ -279,7 +285,7 @@ impl KernelSource {
     /// When it cannot be waited until the last program has ended.
     pub fn detach(&mut self) -> Result<(), KernelError> {
         self.hooks.detach_all();
-        sysbpf::grace_period().map_err(KernelError::Grace)
+        Ok(self.tables.grace_period()?)
     }
 
     /// Ends, leaving programs attached and tables pinned.
@@ -293,7 +299,7 @@ impl KernelSource {
     /// When pins cannot be removed.
     pub fn remove(self) -> Result<(), KernelError> {
         let dir = self.tables.dir().to_owned();
-        self.tables.remove_pins().map_err(|e| KernelError::Pins(dir.clone(), e))?;
+        maps::remove(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
         if let Some(root) = dir.parent() {
             // Something else may be there.
             let _ = fs::remove_dir(root);
@@ -312,10 +318,10 @@ pub fn cleanup(bpffs: &Path) -> Result<u64, KernelError> {
     let mut held = 0;
     if root.exists() {
         for dir in subfolders(&root)? {
-            if let Ok(Some(tables)) = Tables::open(&dir) {
+            if let Ok(Some(tables)) = maps::open(&dir) {
                 held += tables.live_counters().seen();
             }
-            tables::remove_dir(&dir).map_err(|e| KernelError::Pins(dir, e))?;
+            maps::remove(&dir).map_err(|e| KernelError::Pins(dir, e))?;
         }
         fs::remove_dir(&root).map_err(|e| KernelError::Pins(root, e))?;
     }
@@ -342,10 +348,10 @@ fn subfolders(root: &Path) -> Result<Vec<PathBuf>, KernelError> {
 fn former_tables(root: &Path, store: u64) -> Result<(Vec<Tables>, Vec<Tables>), KernelError> {
     let (mut ours, mut foreign) = (Vec::new(), Vec::new());
     for dir in subfolders(root)?.into_iter().filter(|d| !d.ends_with("links")) {
-        match Tables::open(&dir)? {
+        match maps::open(&dir)? {
             Some(tables) if tables.store() == store => ours.push(tables),
             Some(tables) => foreign.push(tables),
-            None => tables::remove_dir(&dir).map_err(|e| KernelError::Pins(dir, e))?,
+            None => maps::remove(&dir).map_err(|e| KernelError::Pins(dir, e))?,
         }
     }
     Ok((ours, foreign))
@@ -356,14 +362,12 @@ fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(T
     let id = seeds().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
     let dir = root.join(format!("{id:016x}"));
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
-    let made = load(kmod_bpf::OBJECT, geometry, &[], Some(&dir)).and_then(|ebpf| {
-        Tables::initialize(&dir, geometry, id, options.store)?;
-        let mut tables = Tables::open(&dir)?.ok_or(KernelError::Object)?;
-        tables.set_prefixes(&options.prefixes)?;
-        Ok((tables, ebpf))
+    let made = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(&dir)).and_then(|ebpf| {
+        maps::initialize(&dir, geometry, id, options.store, &options.prefixes)?;
+        Ok((maps::open(&dir)?.ok_or(KernelError::Object)?, ebpf))
     });
     if made.is_err() {
-        let _ = tables::remove_dir(&dir);
+        let _ = maps::remove(&dir);
     }
     made
 }

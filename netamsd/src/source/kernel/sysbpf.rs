@@ -1,10 +1,9 @@
-//! The few kernel calls that aya does not offer: mapping array maps into memory, batched access to a hash map, asking
-//! a hook for its programs, and waiting until no program uses an old epoch.
+//! The few kernel calls that aya does not offer: batched access to a hash map, asking a hook for its programs, and waiting
+//! until no program uses an old epoch.
 
 use std::{
     fs, io, mem,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-    ptr::NonNull,
 };
 
 /// `enum bpf_cmd` of include/uapi/linux/bpf.h.
@@ -22,74 +21,6 @@ fn bpf<T>(command: i32, attr: &mut T) -> io::Result<i32> {
     // SAFETY: `attr` is a live, zero-padded prefix of `union bpf_attr`, and its size is passed along.
     let r = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), mem::size_of::<T>()) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r as i32) }
-}
-
-/// An mmapable array map seen as a slice of its values.
-#[derive(Debug)]
-pub struct Mapping<T> {
-    start: NonNull<T>,
-    len: usize,
-}
-
-// SAFETY: the mapping is plain shared memory, valid from any thread until it is dropped.
-unsafe impl<T: Send> Send for Mapping<T> {}
-
-impl<T> Mapping<T> {
-    /// Maps `len` values; `T` must be the map's value type and its size a multiple of 8.
-    ///
-    /// # Errors
-    /// Those of `mmap`; `EPERM` when the map was not made mmapable.
-    pub fn new(map: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new shared mapping at an address of the kernel's choice.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len * size_of::<T>(),
-                protection,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast::<T>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { start, len })
-    }
-
-    /// Address of the first value, for atomic and volatile access to memory that programs write.
-    pub fn as_ptr(&self) -> *mut T {
-        self.start.as_ptr()
-    }
-
-    /// `len` values from `from`.
-    ///
-    /// # Safety
-    /// No program may be writing them.
-    pub unsafe fn part(&self, from: usize, len: usize) -> &[T] {
-        assert!(from + len <= self.len);
-        // SAFETY: inside the mapping; quiescent by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(from), len) }
-    }
-
-    /// `len` values from `from`, writable.
-    ///
-    /// # Safety
-    /// No program may be reading or writing them.
-    pub unsafe fn part_mut(&mut self, from: usize, len: usize) -> &mut [T] {
-        assert!(from + len <= self.len);
-        // SAFETY: inside the mapping; quiescent by the caller's promise, exclusive by `&mut self`.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(from), len) }
-    }
-}
-
-impl<T> Drop for Mapping<T> {
-    fn drop(&mut self) {
-        // SAFETY: exactly the region that `new` mapped.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * size_of::<T>()) };
-    }
 }
 
 #[repr(C)]

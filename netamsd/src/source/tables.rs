@@ -1,36 +1,77 @@
-//! One set of flow tables: pinned maps, shared with the programs, that survive the daemon.
+//! One set of flow tables: memory that whoever counts fills and this reads, and that survives the daemon.
 //!
-//! Promise: each wire packet that programs have added is in exactly one [`Batch`], whatever happens to the daemon. The
-//! tables have two halves and an epoch, whose lowest bit is the half being filled. To read, the epoch is advanced and a
-//! grace period waited for; then nobody writes the other half. Its counts are handed out as the batch of that epoch, and
-//! the half is emptied only after the caller says that the batch is committed. After a crash the committed epoch, which
-//! the caller keeps in the same transaction as the counts, tells whether the quiet half is still owed.
+//! Promise: each wire packet that was added is in exactly one [`Batch`], whatever happens to the daemon. The tables have two
+//! halves and an epoch, whose lowest bit is the half being filled. To read, the epoch is advanced and a grace period waited
+//! for; then nobody writes the other half. Its counts are handed out as the batch of that epoch, and the half is emptied
+//! only after the caller says that the batch is committed. After a crash the committed epoch, which the caller keeps in the
+//! same transaction as the counts, tells whether the quiet half is still owed.
+//!
+//! The layout is the same for both sources; what differs is a [`Backing`]: pinned maps of the kernel, or files on tmpfs.
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    io,
     net::Ipv6Addr,
-    os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering, compiler_fence},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence},
 };
 
-use aya::maps::{MapData, lpm_trie};
 use kmod_bpf::{
-    Control, FlowKey as AbiKey, FlowSet, FragmentKey, HALVES, OverflowCell, SpillValue, WAYS, map,
+    Control, FlowKey as AbiKey, FlowSet, FragmentKey, HALVES, OverflowCell, SpillValue, WAYS, key_flag, map,
 };
 
-use super::{
-    KernelError,
-    clock::Clock,
-    sysbpf::{self, Mapping},
-};
-use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, OverflowDelta};
-
-type PrefixTable = aya::maps::LpmTrie<MapData, [u8; 16], u32>;
+use super::{clock::Clock, mapping::Mapping};
+use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, OverflowDelta, Source};
 
 /// First fragments remembered at once. Fragments of a packet follow each other closely.
-const FRAGMENTS: u32 = 8192;
+pub const FRAGMENTS: u32 = 8192;
+
+/// What went wrong with a set of tables.
+#[derive(Debug, thiserror::Error)]
+pub enum TablesError {
+    /// A table cannot be opened, mapped, read or written.
+    #[error("flow table {0}: {1}")]
+    Map(PathBuf, String),
+    /// Tables that were left here have another layout.
+    #[error(
+        "{0} holds the tables of another version of netamsd; stop that one, or give up their counts with `netamsd --cleanup`"
+    )]
+    Abi(PathBuf),
+    /// It is not possible to wait until nobody uses the old half.
+    #[error("cannot wait for those who count: {0}")]
+    Grace(io::Error),
+}
+
+impl TablesError {
+    /// Names the table.
+    pub fn map(path: &Path, e: impl std::fmt::Display) -> Self {
+        Self::Map(path.to_owned(), e.to_string())
+    }
+}
+
+/// Where tables are kept: what maps of the kernel and files on tmpfs do not have in common.
+pub trait Backing {
+    /// Who fills the tables.
+    const SOURCE: Source;
+
+    /// Returns when nobody uses an epoch any more that ended before the call.
+    ///
+    /// # Errors
+    /// When that cannot be waited for.
+    fn grace_period(&self) -> io::Result<()>;
+
+    /// Entries of the second level that belong to `half`, which is quiet.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn spilled(&self, half: u8) -> io::Result<Vec<(AbiKey, SpillValue)>>;
+
+    /// Removes the entries of the second level that belong to `half`, which is quiet.
+    ///
+    /// # Errors
+    /// When they cannot be removed; some may have been.
+    fn clear_spilled(&mut self, half: u8) -> io::Result<()>;
+}
 
 /// Sizes of a set of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,95 +114,90 @@ impl Geometry {
     }
 }
 
+/// A prefix that overflow is counted by: first address, v4-mapped, and length.
+pub type Prefix = (Ipv6Addr, u8);
+
+/// The memory of a set of tables.
+pub struct Memory {
+    /// One value.
+    pub control: Mapping<Control>,
+    /// Halves * CPUs.
+    pub counters: Mapping<kmod_bpf::Counters>,
+    /// Halves * CPUs * sets.
+    pub flows: Mapping<FlowSet>,
+    /// Halves * CPUs * classes.
+    pub overflow: Mapping<OverflowCell>,
+}
+
 /// A set of tables, opened.
-pub struct Tables {
+pub struct Tables<B> {
     dir: PathBuf,
     geometry: Geometry,
     id: u64,
     store: u64,
-    control: Mapping<Control>,
-    counters: Mapping<kmod_bpf::Counters>,
-    flows: Mapping<FlowSet>,
-    overflow: Mapping<OverflowCell>,
-    spill: MapData,
-    prefixes: PrefixTable,
-    /// Address that stands for each class.
-    classes: HashMap<u32, Ipv6Addr>,
+    memory: Memory,
+    backing: B,
+    /// Prefix of each class.
+    prefixes: HashMap<u32, Prefix>,
     /// Epoch of the quiet half while its counts are not known to be committed.
     reading: Option<u64>,
     /// A grace period has passed since the epoch of `reading` ended.
     quiet: bool,
 }
 
-impl Tables {
-    /// Gives fresh tables in `dir` their identity; until then [`Tables::open`] does not accept them.
-    ///
-    /// # Errors
-    /// When the maps cannot be opened.
-    pub fn initialize(dir: &Path, geometry: Geometry, id: u64, store: u64) -> Result<(), KernelError> {
-        let fresh = Control {
-            epoch: 1,
-            table: id,
-            store,
-            abi: kmod_bpf::ABI,
-            cpus: geometry.cpus,
-            sets: geometry.sets,
-            classes: geometry.classes,
-        };
-        let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
-        // SAFETY: no program that uses these maps is attached yet.
-        unsafe { control.as_ptr().write_volatile(fresh) };
-        Ok(())
+/// What fresh tables of this size begin with; until it is written they count as incomplete.
+pub fn fresh_control(geometry: Geometry, id: u64, store: u64) -> Control {
+    Control {
+        epoch: 1,
+        table: id,
+        store,
+        abi: kmod_bpf::ABI,
+        cpus: geometry.cpus,
+        sets: geometry.sets,
+        classes: geometry.classes,
+        ..Control::default()
     }
+}
 
-    /// Opens the tables pinned in `dir`; `None` when they were never completed.
-    ///
-    /// # Errors
-    /// When a map cannot be opened or mapped, or has the layout of another version.
-    pub fn open(dir: &Path) -> Result<Option<Self>, KernelError> {
-        let path = |name: &str| dir.join(name);
-        if map::ALL.iter().any(|name| !path(name).exists()) {
-            return Ok(None);
-        }
-        let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
-        // SAFETY: plain integers; the epoch may change meanwhile and is not taken from this copy.
-        let head = unsafe { control.as_ptr().read_volatile() };
-        if head.abi == 0 {
-            return Ok(None);
-        }
-        if head.abi != kmod_bpf::ABI {
-            return Err(KernelError::Abi(dir.to_owned()));
-        }
-        let spill = pinned(dir, map::SPILL)?;
-        let entries = spill.info().map_err(|e| KernelError::map(&path(map::SPILL), e))?.max_entries();
-        let geometry = Geometry { cpus: head.cpus, sets: head.sets, spill: entries, classes: head.classes };
-        let entries: HashMap<_, _> = geometry.entries().into_iter().collect();
-        let len = |name| entries[name] as usize;
-        let prefixes = PrefixTable::try_from(aya::maps::Map::LpmTrie(pinned(dir, map::PREFIXES)?))
-            .map_err(|e| KernelError::map(&path(map::PREFIXES), e))?;
-        let mut classes = HashMap::new();
-        for entry in prefixes.iter() {
-            let (prefix, class) = entry.map_err(|e| KernelError::map(&path(map::PREFIXES), e))?;
-            classes.insert(class, prefix.data().into());
-        }
-        Ok(Some(Self {
+/// The head of the tables in `dir`, `None` when they were never completed.
+///
+/// # Errors
+/// When they are those of another version.
+pub fn head(dir: &Path, control: &Mapping<Control>) -> Result<Option<Control>, TablesError> {
+    // SAFETY: plain integers; what may change meanwhile is not taken from this copy.
+    let head = unsafe { control.as_ptr().read_volatile() };
+    match head.abi {
+        0 => Ok(None),
+        kmod_bpf::ABI => Ok(Some(head)),
+        _ => Err(TablesError::Abi(dir.to_owned())),
+    }
+}
+
+impl<B: Backing> Tables<B> {
+    /// Tables in `dir` with this head and memory; `spill` is the size of the second level, and `prefixes` are those of the
+    /// classes.
+    pub fn new(
+        dir: &Path,
+        head: &Control,
+        spill: u32,
+        memory: Memory,
+        prefixes: HashMap<u32, Prefix>,
+        backing: B,
+    ) -> Self {
+        Self {
             dir: dir.to_owned(),
-            geometry,
+            geometry: Geometry { cpus: head.cpus, sets: head.sets, spill, classes: head.classes },
             id: head.table,
             store: head.store,
-            counters: mapping(dir, map::COUNTERS, len(map::COUNTERS))?,
-            flows: mapping(dir, map::FLOWS, len(map::FLOWS))?,
-            overflow: mapping(dir, map::OVERFLOW, len(map::OVERFLOW))?,
-            control,
-            spill,
+            memory,
+            backing,
             prefixes,
-            classes,
             reading: None,
             quiet: false,
-        }))
+        }
     }
 
-    /// Where the maps are pinned.
+    /// Where they are.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -181,22 +217,49 @@ impl Tables {
         self.store
     }
 
+    /// What is particular to the place where they are kept.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Whether overflow is counted by exactly these prefixes.
+    pub fn has_prefixes(&self, wanted: &[Prefix]) -> bool {
+        let present: HashSet<_> = self.prefixes.values().copied().collect();
+        present == wanted.iter().copied().collect()
+    }
+
+    /// Tells those who count what to do, by [`kmod_bpf::flag`]s. Who was at it when this was called may still do as before,
+    /// until a grace period has passed.
+    pub fn set_flags(&self, flags: u32) {
+        // SAFETY: as in `epoch`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.memory.control.as_ptr()).flags) }
+            .store(flags, Ordering::SeqCst);
+    }
+
+    /// Returns when everyone who counts has seen what was set before the call.
+    ///
+    /// # Errors
+    /// When that cannot be waited for.
+    pub fn grace_period(&self) -> Result<(), TablesError> {
+        self.backing.grace_period().map_err(TablesError::Grace)
+    }
+
     fn epoch(&self) -> &AtomicU64 {
         // SAFETY: the word is 8-byte aligned, lives as long as the mapping, and is written by this daemon alone.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.control.as_ptr()).epoch) }
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.memory.control.as_ptr()).epoch) }
     }
 
     /// Settles what a former daemon left: `committed` is the last epoch of these tables that the store has.
     ///
     /// # Errors
     /// When waiting or emptying fails.
-    pub fn recover(&mut self, committed: Option<u64>) -> Result<(), KernelError> {
+    pub fn recover(&mut self, committed: Option<u64>) -> Result<(), TablesError> {
         let quiet = self.epoch().load(Ordering::Relaxed) - 1;
         if quiet == 0 {
             return Ok(());
         }
         // The former daemon may have died before it had waited.
-        sysbpf::grace_period().map_err(KernelError::Grace)?;
+        self.grace_period()?;
         self.reading = Some(quiet);
         self.quiet = true;
         if committed.is_some_and(|epoch| epoch >= quiet) {
@@ -214,12 +277,12 @@ impl Tables {
     ///
     /// # Errors
     /// When waiting fails; the next call waits again.
-    pub fn turn(&mut self) -> Result<(), KernelError> {
+    pub fn turn(&mut self) -> Result<(), TablesError> {
         if self.reading.is_none() {
             self.reading = Some(self.epoch().fetch_add(1, Ordering::SeqCst));
         }
         if !self.quiet {
-            sysbpf::grace_period().map_err(KernelError::Grace)?;
+            self.grace_period()?;
             self.quiet = true;
         }
         Ok(())
@@ -229,18 +292,18 @@ impl Tables {
     ///
     /// # Errors
     /// When a map cannot be read; nothing is lost, the next call reads the same epoch.
-    pub fn read(&self, clock: &Clock) -> Result<Batch, KernelError> {
+    pub fn read(&self, clock: &Clock) -> Result<Batch, TablesError> {
         let epoch = self.reading.unwrap_or_default();
         let half = (epoch & 1) as u8;
-        let mut batch = Batch { table: self.id, epoch, ..Batch::default() };
+        let mut batch = Batch { source: B::SOURCE, table: self.id, epoch, ..Batch::default() };
         let (from, len) = self.half_of(half, self.geometry.sets);
         // SAFETY: the quiet half.
-        for set in unsafe { self.flows.part(from, len) } {
+        for set in unsafe { self.memory.flows.part(from, len) } {
             for way in (0..WAYS).filter(|&way| set.first[way] != 0) {
                 let slot = &set.slot[way];
                 batch.flows.push(FlowDelta {
-                    estimated: false,
                     key: flow_key(&slot.key),
+                    estimated: slot.key.flags & key_flag::ESTIMATED != 0,
                     packets: slot.packets.into(),
                     bytes: slot.bytes,
                     first_ms: clock.stamp_to_unix_ms(set.first[way]),
@@ -250,10 +313,10 @@ impl Tables {
         }
         let raw = self.raw_counters(half);
         if raw.spilled > 0 {
-            for (key, value) in self.spilled(half)? {
+            for (key, value) in self.backing.spilled(half).map_err(|e| self.spill_error(e))? {
                 batch.flows.push(FlowDelta {
-                    estimated: false,
                     key: flow_key(&key),
+                    estimated: key.flags & key_flag::ESTIMATED != 0,
                     packets: value.packets,
                     bytes: value.bytes,
                     first_ms: clock.stamp_to_unix_ms(value.first),
@@ -276,18 +339,16 @@ impl Tables {
     ///
     /// # Errors
     /// When the second-level table cannot be emptied; the call is to be repeated before the next read.
-    pub fn committed(&mut self) -> Result<(), KernelError> {
+    pub fn committed(&mut self) -> Result<(), TablesError> {
         let Some(epoch) = self.reading else { return Ok(()) };
         let half = (epoch & 1) as u8;
         let raw = self.raw_counters(half);
         if raw.spilled > 0 {
-            let keys: Vec<AbiKey> = self.spilled(half)?.into_iter().map(|(key, _)| key).collect();
-            sysbpf::delete_from_hash(self.spill.fd().as_fd(), &keys)
-                .map_err(|e| KernelError::map(&self.dir.join(map::SPILL), e))?;
+            self.backing.clear_spilled(half).map_err(|e| self.spill_error(e))?;
         }
         let (from, len) = self.half_of(half, self.geometry.sets);
         // SAFETY: the quiet half, here and below.
-        for set in unsafe { self.flows.part_mut(from, len) } {
+        for set in unsafe { self.memory.flows.part_mut(from, len) } {
             if set.first == [0; WAYS] {
                 continue;
             }
@@ -301,13 +362,13 @@ impl Tables {
         if raw.overflow_packets > 0 {
             let (from, len) = self.half_of(half, self.geometry.classes);
             // SAFETY: as above.
-            unsafe { self.overflow.part_mut(from, len) }.fill(OverflowCell::default());
+            unsafe { self.memory.overflow.part_mut(from, len) }.fill(OverflowCell::default());
         }
         compiler_fence(Ordering::SeqCst);
         // The counters last: they say whether the second level and the cells have anything of this half.
         let (from, len) = self.half_of(half, 1);
         // SAFETY: as above.
-        unsafe { self.counters.part_mut(from, len) }.fill(kmod_bpf::Counters::default());
+        unsafe { self.memory.counters.part_mut(from, len) }.fill(kmod_bpf::Counters::default());
         self.reading = None;
         self.quiet = false;
         Ok(())
@@ -319,46 +380,14 @@ impl Tables {
         let mut sum = Counters::default();
         for half in 0..HALVES as u8 {
             let mut live = counters(&self.raw_counters(half));
-            live.flow_packets =
-                live.seen().saturating_sub(live.overflow_packets + live.non_ip + live.malformed);
+            live.flow_packets = live.lost().saturating_sub(live.not_queued() as i64).max(0) as u64;
             sum.add(&live);
         }
         sum
     }
 
-    /// Whether overflow is counted by exactly these prefixes: for each an address that stands for it, v4-mapped, and its
-    /// length.
-    pub fn has_prefixes(&self, wanted: &[(Ipv6Addr, u8)]) -> bool {
-        let present: Option<HashSet<_>> = self
-            .prefixes
-            .keys()
-            .map(|k| k.ok().map(|k| (Ipv6Addr::from(k.data()), k.prefix_len())))
-            .collect();
-        present == Some(wanted.iter().map(|&(address, len)| (address, u32::from(len))).collect())
-    }
-
-    /// Gives fresh tables the prefixes that overflow is to be counted by. Their classes never change: a half may hold
-    /// counts under them.
-    ///
-    /// # Errors
-    /// When the prefix table cannot be written.
-    pub fn set_prefixes(&mut self, prefixes: &[(Ipv6Addr, u8)]) -> Result<(), KernelError> {
-        for (class, &(address, len)) in (1..).zip(prefixes) {
-            let key = lpm_trie::Key::new(u32::from(len), address.octets());
-            self.prefixes
-                .insert(&key, class, 0)
-                .map_err(|e| KernelError::map(&self.dir.join(map::PREFIXES), e))?;
-            self.classes.insert(class, address);
-        }
-        Ok(())
-    }
-
-    /// Removes the pins; the maps vanish with their last user.
-    ///
-    /// # Errors
-    /// Those of removing files.
-    pub fn remove_pins(self) -> io::Result<()> {
-        remove_dir(&self.dir)
+    fn spill_error(&self, e: io::Error) -> TablesError {
+        TablesError::map(&self.dir.join(map::SPILL), e)
     }
 
     /// First index and number of the values of `half`, with `each` values a CPU.
@@ -372,7 +401,7 @@ impl Tables {
         let mut sum = kmod_bpf::Counters::default();
         for cpu in from..from + len {
             // SAFETY: inside the mapping; a half being filled gives each counter as of some moment.
-            let c = unsafe { self.counters.as_ptr().add(cpu).read_volatile() };
+            let c = unsafe { self.memory.counters.as_ptr().add(cpu).read_volatile() };
             sum.packets_in += c.packets_in;
             sum.packets_out += c.packets_out;
             sum.already_counted += c.already_counted;
@@ -384,21 +413,18 @@ impl Tables {
             sum.fragments += c.fragments;
             sum.gso_headers_unknown += c.gso_headers_unknown;
             sum.no_slot += c.no_slot;
+            sum.estimated += c.estimated;
+            sum.dropped += c.dropped;
+            sum.queued += c.queued;
+            sum.queue_lost += c.queue_lost;
         }
         sum
-    }
-
-    fn spilled(&self, half: u8) -> Result<Vec<(AbiKey, SpillValue)>, KernelError> {
-        let mut entries = sysbpf::read_hash(self.spill.fd().as_fd())
-            .map_err(|e| KernelError::map(&self.dir.join(map::SPILL), e))?;
-        entries.retain(|(key, _): &(AbiKey, SpillValue)| key.used == kmod_bpf::USED + half);
-        Ok(entries)
     }
 
     fn read_overflow(&self, half: u8) -> Vec<OverflowDelta> {
         let (from, len) = self.half_of(half, self.geometry.classes);
         // SAFETY: the quiet half.
-        let cells = unsafe { self.overflow.part(from, len) };
+        let cells = unsafe { self.memory.overflow.part(from, len) };
         let used = cells.iter().enumerate().filter(|(_, cell)| **cell != OverflowCell::default());
         used.filter_map(|(index, cell)| {
             let class = index as u32 % self.geometry.classes;
@@ -408,27 +434,10 @@ impl Tables {
                 out_packets: cell.out_packets,
                 out_bytes: cell.out_bytes,
             };
-            self.classes.get(&class).map(|&address| OverflowDelta { address, counts })
+            self.prefixes.get(&class).map(|&(address, _)| OverflowDelta { address, counts })
         })
         .collect()
     }
-}
-
-/// Removes a folder of pins; bpffs has no deeper levels here.
-pub fn remove_dir(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        fs::remove_file(entry?.path())?;
-    }
-    fs::remove_dir(dir)
-}
-
-fn pinned(dir: &Path, name: &str) -> Result<MapData, KernelError> {
-    let path = dir.join(name);
-    MapData::from_pin(&path).map_err(|e| KernelError::map(&path, e))
-}
-
-fn mapping<T>(dir: &Path, name: &str, len: usize) -> Result<Mapping<T>, KernelError> {
-    Mapping::new(pinned(dir, name)?.fd().as_fd(), len).map_err(|e| KernelError::map(&dir.join(name), e))
 }
 
 fn flow_key(key: &AbiKey) -> FlowKey {
@@ -441,7 +450,7 @@ fn flow_key(key: &AbiKey) -> FlowKey {
         vlan_inner: key.vlan_inner,
         proto: key.proto,
         version: key.version,
-        fragment: key.fragment != 0,
+        fragment: key.flags & key_flag::FRAGMENT != 0,
     }
 }
 
@@ -459,6 +468,10 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
         fragments: raw.fragments,
         spilled: raw.spilled,
         gso_headers_unknown: raw.gso_headers_unknown,
+        estimated: raw.estimated,
+        dropped: raw.dropped,
+        queued: raw.queued,
+        queue_lost: raw.queue_lost,
         ..Counters::default()
     }
 }

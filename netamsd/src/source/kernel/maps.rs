@@ -1,0 +1,122 @@
+//! Flow tables in the kernel: pinned maps, shared with the programs.
+
+use std::{collections::HashMap, fs, io, os::fd::AsFd, path::Path};
+
+use aya::maps::{MapData, lpm_trie};
+use kmod_bpf::{Control, FlowKey, SpillValue, map};
+
+use super::{KernelError, sysbpf};
+use crate::{
+    flow::Source,
+    source::{
+        mapping::Mapping,
+        tables::{self, Backing, Geometry, Memory, Prefix, TablesError},
+    },
+};
+
+type PrefixTable = aya::maps::LpmTrie<MapData, [u8; 16], u32>;
+
+/// Tables that the programs fill.
+pub type Tables = tables::Tables<Maps>;
+
+/// The second level, a hash map.
+pub struct Maps {
+    spill: MapData,
+}
+
+impl Backing for Maps {
+    const SOURCE: Source = Source::Kernel;
+
+    fn grace_period(&self) -> io::Result<()> {
+        sysbpf::grace_period()
+    }
+
+    fn spilled(&self, half: u8) -> io::Result<Vec<(FlowKey, SpillValue)>> {
+        let mut entries = sysbpf::read_hash(self.spill.fd().as_fd())?;
+        entries.retain(|(key, _): &(FlowKey, SpillValue)| key.used == kmod_bpf::USED + half);
+        Ok(entries)
+    }
+
+    fn clear_spilled(&mut self, half: u8) -> io::Result<()> {
+        let keys: Vec<FlowKey> = self.spilled(half)?.into_iter().map(|(key, _)| key).collect();
+        sysbpf::delete_from_hash(self.spill.fd().as_fd(), &keys)
+    }
+}
+
+/// Gives the fresh maps in `dir` their prefixes and their identity; until then [`open`] does not accept them. Classes never
+/// change: a half may hold counts under them.
+///
+/// # Errors
+/// When the maps cannot be opened or written.
+pub fn initialize(
+    dir: &Path,
+    geometry: Geometry,
+    id: u64,
+    store: u64,
+    prefixes: &[Prefix],
+) -> Result<(), KernelError> {
+    let mut table = prefix_table(dir)?;
+    for (class, &(address, len)) in (1..).zip(prefixes) {
+        let key = lpm_trie::Key::new(u32::from(len), address.octets());
+        table.insert(&key, class, 0).map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))?;
+    }
+    let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
+    // SAFETY: no program that uses these maps is attached yet.
+    unsafe { control.as_ptr().write_volatile(tables::fresh_control(geometry, id, store)) };
+    Ok(())
+}
+
+/// Opens the tables pinned in `dir`; `None` when they were never completed.
+///
+/// # Errors
+/// When a map cannot be opened or mapped, or has the layout of another version.
+pub fn open(dir: &Path) -> Result<Option<Tables>, KernelError> {
+    let path = |name: &str| dir.join(name);
+    if map::ALL.iter().any(|name| !path(name).exists()) {
+        return Ok(None);
+    }
+    let control = mapping(dir, map::CONTROL, 1)?;
+    let Some(head) = tables::head(dir, &control)? else { return Ok(None) };
+    let spill = pinned(dir, map::SPILL)?;
+    let spill_entries = spill.info().map_err(|e| TablesError::map(&path(map::SPILL), e))?.max_entries();
+    let geometry = Geometry { cpus: head.cpus, sets: head.sets, spill: spill_entries, classes: head.classes };
+    let entries: HashMap<_, _> = geometry.entries().into_iter().collect();
+    let len = |name| entries[name] as usize;
+    let mut prefixes = HashMap::new();
+    for entry in prefix_table(dir)?.iter() {
+        let (prefix, class) = entry.map_err(|e| TablesError::map(&path(map::PREFIXES), e))?;
+        prefixes.insert(class, (prefix.data().into(), prefix.prefix_len() as u8));
+    }
+    let memory = Memory {
+        control,
+        counters: mapping(dir, map::COUNTERS, len(map::COUNTERS))?,
+        flows: mapping(dir, map::FLOWS, len(map::FLOWS))?,
+        overflow: mapping(dir, map::OVERFLOW, len(map::OVERFLOW))?,
+    };
+    Ok(Some(Tables::new(dir, &head, spill_entries, memory, prefixes, Maps { spill })))
+}
+
+/// Removes a folder of pins; the maps vanish with their last user. bpffs has no deeper levels here.
+///
+/// # Errors
+/// Those of removing files.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(dir)
+}
+
+fn pinned(dir: &Path, name: &str) -> Result<MapData, TablesError> {
+    let path = dir.join(name);
+    MapData::from_pin(&path).map_err(|e| TablesError::map(&path, e))
+}
+
+fn prefix_table(dir: &Path) -> Result<PrefixTable, TablesError> {
+    PrefixTable::try_from(aya::maps::Map::LpmTrie(pinned(dir, map::PREFIXES)?))
+        .map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))
+}
+
+fn mapping<T>(dir: &Path, name: &str, len: usize) -> Result<Mapping<T>, TablesError> {
+    Mapping::new(pinned(dir, name)?.fd().as_fd(), len).map_err(|e| TablesError::map(&dir.join(name), e))
+}
