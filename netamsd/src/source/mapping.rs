@@ -42,6 +42,12 @@ impl<T> Mapping<T> {
         Ok(Self { start, len })
     }
 
+    /// Number of values.
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Address of the first value, for atomic and volatile access to memory that others write.
     pub fn as_ptr(&self) -> *mut T {
         self.start.as_ptr()

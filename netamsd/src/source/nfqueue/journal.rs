@@ -1,0 +1,103 @@
+//! One change of the tables, made in a way that `kill -9` cannot cut in two.
+//!
+//! What a packet changes is first written here, beside the tables; then it is marked as open, carried out, and closed. A
+//! process that dies has carried out all its stores up to some instruction and none after it: the next daemon finds an open
+//! change and carries it out again, which gives the same result, or a closed one, and nothing is half done. So a packet is
+//! in its flow, in its units' cells and in the ledger, or nowhere.
+
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use kmod_bpf::{Counters, FlowSlot, OverflowCell};
+
+use super::shared::{Memory, SpillEntry};
+
+/// Where a flow is added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Place {
+    /// No flow: the counters alone.
+    None,
+    /// A slot of the first level.
+    Slot,
+    /// An entry of the second level.
+    Spill,
+    /// The cells of both sides' prefixes.
+    Overflow,
+}
+
+/// The change under way of one thread that counts; in shared memory, so plain values alone. It belongs to that thread while
+/// there is one.
+#[repr(C, align(64))]
+pub struct Journal {
+    /// Odd while its thread uses an epoch.
+    pub busy: u64,
+    open: u64,
+    /// A [`Place`].
+    pub place: u32,
+    /// Part of the tables: half * threads + thread.
+    pub part: u32,
+    /// Set, or second-level entry, among all.
+    pub index: u32,
+    /// Slot of the set.
+    pub way: u32,
+    /// Stamp of the flow's first packet.
+    pub first: u32,
+    /// Cells among all; the second may be [`NO_CELL`].
+    pub cells: [u32; 2],
+    /// The slot as it is to be.
+    pub slot: FlowSlot,
+    /// The second-level entry as it is to be.
+    pub spill: SpillEntry,
+    /// The cells as they are to be.
+    pub cell: [OverflowCell; 2],
+    /// The counters as they are to be.
+    pub counters: Counters,
+}
+
+/// In [`Journal::cells`]: no cell.
+pub const NO_CELL: u32 = u32::MAX;
+
+impl Journal {
+    /// The word that says whether the thread uses an epoch.
+    pub fn busy(journal: *mut Self) -> &'static AtomicU64 {
+        // SAFETY: 8-byte aligned, and mapped for as long as anyone uses the tables; see `Memory`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*journal).busy) }
+    }
+
+    /// Carries out what is written here.
+    pub fn commit(&mut self, memory: &Memory) {
+        compiler_fence(Ordering::SeqCst);
+        self.set_open(1);
+        compiler_fence(Ordering::SeqCst);
+        self.carry_out(memory);
+        compiler_fence(Ordering::SeqCst);
+        self.set_open(0);
+    }
+
+    /// Carries out what a killed process had begun.
+    pub fn recover(&mut self, memory: &Memory) {
+        if self.open != 0 {
+            self.carry_out(memory);
+            self.set_open(0);
+        }
+        self.busy = 0;
+    }
+
+    fn set_open(&mut self, open: u64) {
+        // SAFETY: a field of our own; volatile, since nobody in this process ever reads it.
+        unsafe { (&raw mut self.open).write_volatile(open) };
+    }
+
+    fn carry_out(&self, memory: &Memory) {
+        memory.set_counters(self.part, self.counters);
+        if self.place == Place::Slot as u32 {
+            memory.set_slot(self.index, self.way, self.slot, self.first);
+        } else if self.place == Place::Spill as u32 {
+            memory.set_spill(self.index, self.spill);
+        } else if self.place == Place::Overflow as u32 {
+            for (index, cell) in self.cells.iter().zip(self.cell).filter(|(index, _)| **index != NO_CELL) {
+                memory.set_cell(*index, cell);
+            }
+        }
+    }
+}
