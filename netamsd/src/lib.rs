@@ -5,15 +5,18 @@
 //!
 //! ```text
 //! control -> netams-proto        daemon -> control, store, source, policy        source, policy, store -> flow
+//!                                                                                source -> packet
 //! ```
 //!
-//! `flow` and `policy` do no I/O; only `source::kernel` sees aya and `kmod-bpf`; only `store` sees rusqlite.
+//! `flow`, `packet` and `policy` do no I/O; only `source::kernel` sees aya, and only sources and [`packet`], which reads the
+//! headers of packets that reach user space, see `kmod-bpf`; only `store` sees rusqlite.
 
 pub mod check;
 pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod flow;
+pub mod packet;
 pub mod policy;
 pub mod source;
 pub mod store;
