@@ -28,7 +28,8 @@ CREATE TABLE flow (
     first_ms   INTEGER NOT NULL,
     last_ms    INTEGER NOT NULL,
     packets    INTEGER NOT NULL,
-    bytes      INTEGER NOT NULL
+    bytes      INTEGER NOT NULL,
+    estimated  INTEGER NOT NULL DEFAULT 0 -- 1: some packets were inferred from super-packets of unknown segment size
 ) STRICT;
 
 -- Rows come in time order, so this index grows at its end only. It also answers `last_ms >= t`: such a row has
@@ -54,7 +55,8 @@ CREATE TABLE unit_hour (
     PRIMARY KEY (unit, hour_ms)
 ) STRICT, WITHOUT ROWID;
 
--- Every term of the accounting identity, one row a data source.
+-- Every term of the accounting identity, one row a data source: `kernel`, `nfqueue`. In wire packets, but for the terms
+-- of the netfilter queues, where a super-packet is one.
 CREATE TABLE ledger (
     source              TEXT PRIMARY KEY,
     packets_in          INTEGER NOT NULL DEFAULT 0,
@@ -71,10 +73,17 @@ CREATE TABLE ledger (
     gso_headers_unknown INTEGER NOT NULL DEFAULT 0,
     missed              INTEGER NOT NULL DEFAULT 0, -- never seen by a hook, by the interfaces' own counters; the sum over all events ever
     commits             INTEGER NOT NULL DEFAULT 0,
-    last_commit_ms      INTEGER NOT NULL DEFAULT 0
+    last_commit_ms      INTEGER NOT NULL DEFAULT 0,
+    estimated           INTEGER NOT NULL DEFAULT 0, -- inferred from super-packets of unknown segment size; in flows
+    dropped             INTEGER NOT NULL DEFAULT 0, -- by a verdict; in no flow
+    reference           INTEGER NOT NULL DEFAULT 0, -- counted by the netfilter rules in front of the queues
+    queued              INTEGER NOT NULL DEFAULT 0, -- came out of the queues
+    queue_lost          INTEGER NOT NULL DEFAULT 0, -- never did: the socket's buffer was full
+    queue_full          INTEGER NOT NULL DEFAULT 0, -- never did: the queue was full
+    bypassed            INTEGER NOT NULL DEFAULT 0  -- never were queued: nobody listened, or the full queue let them pass
 ) STRICT, WITHOUT ROWID;
 
--- Last committed epoch of each set of kernel tables. Both numbers are unsigned 64-bit, stored by their bits.
+-- Last committed epoch of each set of flow tables. Both numbers are unsigned 64-bit, stored by their bits.
 CREATE TABLE epoch (
     table_id INTEGER PRIMARY KEY,
     epoch    INTEGER NOT NULL
@@ -96,4 +105,11 @@ CREATE TABLE metered (
     packets   INTEGER NOT NULL,           -- received and sent, by the interface's own counters
     time_ms   INTEGER NOT NULL,
     boot      TEXT    NOT NULL             -- the kernel's boot id; counters of another boot say nothing
+) STRICT, WITHOUT ROWID;
+
+-- How far the counters of the netfilter rules were at the last commit. `reference` of the ledger is the way they went.
+CREATE TABLE rule_counter (
+    name    TEXT PRIMARY KEY,
+    packets INTEGER NOT NULL,             -- a super-packet is one
+    bytes   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

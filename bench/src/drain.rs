@@ -100,7 +100,6 @@ fn measure(
     let units = Units::new(std::slice::from_ref(&unit));
     let zone = Zone::parse("UTC").context("no zone UTC")?;
     let store = StoreConfig {
-        source: "kernel".into(),
         idle_timeout_s: 600,
         active_timeout_s: 3600,
         keep_flows_days: 30,

@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     config::OnExit,
-    flow::Counters,
+    flow::{Counters, Source},
     policy::{Units, Zone},
     source::{
         Clock, Notice,
@@ -261,7 +261,7 @@ impl Meter {
             self.remember_metered();
         }
         while let Some((time, notice)) = self.notices.first() {
-            self.writer.record(notice.kind, &notice.detail, notice.missed, *time)?;
+            self.writer.record(Source::Kernel, notice.kind, &notice.detail, notice.missed, *time)?;
             self.notices.remove(0);
         }
         while let Some(tables) = self.former.last_mut() {
@@ -294,7 +294,7 @@ impl Meter {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let ledger = self.writer.ledger();
+        let ledger = self.writer.ledger(Source::Kernel);
         let mut counters = ledger.counters;
         if self.trouble.is_some() {
             counters.add(&self.source.live_counters());

@@ -189,7 +189,6 @@ fn store_config(config: &Config) -> StoreConfig {
     let unit =
         |u: &crate::policy::UnitConfig| StoreUnit { name: u.name.clone(), kind: u.kind.as_str().to_owned() };
     StoreConfig {
-        source: "kernel".to_owned(),
         idle_timeout_s: config.accounting.idle_timeout_s,
         active_timeout_s: config.accounting.active_timeout_s,
         keep_flows_days: config.accounting.keep_flows_days,

@@ -140,6 +140,7 @@ pub(super) fn new_record(delta: &FlowDelta) -> Record {
 }
 
 fn merge(sum: &mut FlowDelta, other: &FlowDelta) {
+    sum.estimated |= other.estimated;
     sum.packets += other.packets;
     sum.bytes += other.bytes;
     sum.first_ms = sum.first_ms.min(other.first_ms);
@@ -179,6 +180,17 @@ mod tests {
                 record: Record { row: 1, first_ms: 500, last_ms: 3000 }
             }]
         );
+    }
+
+    #[test]
+    fn a_key_is_estimated_when_any_of_its_deltas_is() {
+        let exact = delta(key(1), 1, 100, 0, 0);
+        let estimated = FlowDelta { estimated: true, ..exact };
+        for (deltas, expected) in
+            [([exact, exact], false), ([exact, estimated], true), ([estimated, exact], true)]
+        {
+            assert_eq!(cache().plan(&deltas)[0].delta.estimated, expected, "{deltas:?}");
+        }
     }
 
     #[test]

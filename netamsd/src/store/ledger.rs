@@ -1,17 +1,49 @@
-//! The ledger of one data source: its row in the database and in memory.
+//! The ledgers of the data sources: a row of each in the database and in memory.
 
 use rusqlite::Connection;
 
-use crate::flow::Counters;
+use crate::flow::{Counters, Source};
+
+/// The ledger of each source.
+#[derive(Debug)]
+pub(super) struct Ledgers {
+    kernel: Ledger,
+    nfqueue: Ledger,
+}
+
+impl Ledgers {
+    /// Reads all of them, opening empty ones where there are none.
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            kernel: Ledger::load(conn, Source::Kernel)?,
+            nfqueue: Ledger::load(conn, Source::Nfqueue)?,
+        })
+    }
+
+    pub(super) fn of(&self, source: Source) -> &Ledger {
+        match source {
+            Source::Kernel => &self.kernel,
+            Source::Nfqueue => &self.nfqueue,
+        }
+    }
+
+    /// Puts `ledger` in the place of the one that its source had.
+    pub(super) fn replace(&mut self, ledger: Ledger) {
+        match ledger.source {
+            Source::Kernel => self.kernel = ledger,
+            Source::Nfqueue => self.nfqueue = ledger,
+        }
+    }
+}
 
 /// Everything a source ever counted, cumulative since the store was created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Name of the source.
-    pub source: String,
+    /// Whose it is.
+    pub source: Source,
     /// Sum of the counters of all committed batches.
     pub counters: Counters,
-    /// Packets that no hook saw, by the interfaces' own counters: the sum over all events.
+    /// Packets that passed while the source was not there to see them: the sum over all its events.
     pub missed: u64,
     /// Batches committed.
     pub commits: u64,
@@ -21,11 +53,12 @@ pub struct Ledger {
 
 impl Ledger {
     /// Reads the ledger of `source`, opening an empty one if there is none.
-    pub(super) fn load(conn: &Connection, source: &str) -> rusqlite::Result<Self> {
-        conn.execute("INSERT INTO ledger (source) VALUES (?1) ON CONFLICT DO NOTHING", [source])?;
-        conn.query_row("SELECT * FROM ledger WHERE source = ?1", [source], |row| {
+    fn load(conn: &Connection, source: Source) -> rusqlite::Result<Self> {
+        let name = source.name();
+        conn.execute("INSERT INTO ledger (source) VALUES (?1) ON CONFLICT DO NOTHING", [name])?;
+        conn.query_row("SELECT * FROM ledger WHERE source = ?1", [name], |row| {
             let last_commit_ms = row.get("last_commit_ms")?;
-            let mut ledger = Self { source: source.to_owned(), last_commit_ms, ..Self::default() };
+            let mut ledger = Self { source, last_commit_ms, ..Self::default() };
             for (column, value) in ledger.terms() {
                 *value = row.get::<_, i64>(column)? as u64;
             }
@@ -44,13 +77,13 @@ impl Ledger {
             statement.raw_bind_parameter(index + 1, *value as i64)?;
         }
         statement.raw_bind_parameter(count + 1, self.last_commit_ms)?;
-        statement.raw_bind_parameter(count + 2, &self.source)?;
+        statement.raw_bind_parameter(count + 2, self.source.name())?;
         statement.raw_execute()?;
         Ok(())
     }
 
     /// Each unsigned column with its value. A new counter does not compile before it is listed here.
-    fn terms(&mut self) -> [(&'static str, &mut u64); 14] {
+    fn terms(&mut self) -> [(&'static str, &mut u64); 21] {
         let Self { source: _, counters, missed, commits, last_commit_ms: _ } = self;
         let Counters {
             packets_in,
@@ -65,7 +98,13 @@ impl Ledger {
             fragments,
             spilled,
             gso_headers_unknown,
-            ..
+            estimated,
+            dropped,
+            reference,
+            queued,
+            queue_lost,
+            queue_full,
+            bypassed,
         } = counters;
         [
             ("packets_in", packets_in),
@@ -80,6 +119,13 @@ impl Ledger {
             ("fragments", fragments),
             ("spilled", spilled),
             ("gso_headers_unknown", gso_headers_unknown),
+            ("estimated", estimated),
+            ("dropped", dropped),
+            ("reference", reference),
+            ("queued", queued),
+            ("queue_lost", queue_lost),
+            ("queue_full", queue_full),
+            ("bypassed", bypassed),
             ("missed", missed),
             ("commits", commits),
         ]

@@ -8,6 +8,8 @@
 //! * **Exactly once.** A batch is named by `(table, epoch)`. Its flows, its charges, its ledger terms and its epoch
 //!   number go into one transaction, and a batch whose epoch is already there is accepted without effect. So whoever
 //!   holds a batch may commit it again after any error or crash; [`Writer::committed_epoch`] says whether it need be.
+//! * **A ledger a source.** Each data source has a ledger of its own; flow records and units are shared, so that a flow
+//!   goes on in its record when another source counts it.
 //! * **A failed commit changes nothing**, neither in the file nor in memory, and leaves the writer usable:
 //!   [`StoreError::is_temporary`] says whether trying again makes sense. An I/O error may come after the transaction
 //!   reached the disk; then a crash before the retry finds it committed, and the epoch number says so.
@@ -22,7 +24,8 @@
 //!
 //! A delta continues the newest record of its key unless that has been idle for longer than the idle timeout, or the
 //! record would last longer than the active timeout; then it begins a new record. One batch never makes two records
-//! of one key, so a batch that was kept back for long may make a longer one.
+//! of one key, so a batch that was kept back for long may make a longer one. A record is estimated from the first delta
+//! that is.
 //!
 //! # Clocks
 //!
@@ -49,8 +52,6 @@ pub use writer::Writer;
 /// What the store has to know of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Name of the data source whose ledger is kept, for instance `kernel`.
-    pub source: String,
     /// A flow without packets for this many seconds ends.
     pub idle_timeout_s: u32,
     /// A flow that lasts longer than this many seconds is cut into records.
@@ -74,6 +75,17 @@ pub struct Metered {
     pub time_ms: i64,
     /// The kernel's boot id: counters of another boot say nothing.
     pub boot: String,
+}
+
+/// How far the counter of a netfilter rule was: what it has moved on by since, is not in the ledger yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleCounter {
+    /// Unique name of the rule.
+    pub name: String,
+    /// Packets that it has counted; a super-packet is one.
+    pub packets: u64,
+    /// Bytes that it has counted.
+    pub bytes: u64,
 }
 
 /// A unit as the store knows it. The name is its identity.

@@ -25,6 +25,8 @@ pub struct FlowRecord {
     pub packets: u64,
     /// Layer-3 bytes.
     pub bytes: u64,
+    /// Some of its packets were inferred from super-packets whose segment size is not known.
+    pub estimated: bool,
 }
 
 /// The selected flow records, and totals of all that matched.
@@ -38,6 +40,8 @@ pub struct Flows {
     pub packets: u64,
     /// Their layer-3 bytes.
     pub bytes: u64,
+    /// How many of the records that matched are estimated.
+    pub estimated: u64,
 }
 
 /// Something the administrator should know of.
@@ -88,7 +92,7 @@ impl Reader {
             None => (i64::MIN, i64::MIN, "NOT INDEXED"),
         };
         let sql = format!(
-            "SELECT {columns}, packets, bytes FROM flow {scan}
+            "SELECT {columns}, packets, bytes, estimated FROM flow {scan}
              WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = 0
                 AND src BETWEEN ?3 AND ?4 AND dst BETWEEN ?5 AND ?6
                 AND (?7 IS NULL OR proto = ?7)
@@ -115,10 +119,11 @@ impl Reader {
             if unit.as_ref().is_some_and(|unit| !unit.contains(key.src) && !unit.contains(key.dst)) {
                 continue;
             }
-            let (packets, bytes): (i64, i64) = (row.get(12)?, row.get(13)?);
+            let (packets, bytes, estimated): (i64, i64, bool) = (row.get(12)?, row.get(13)?, row.get(14)?);
             found.matched += 1;
             found.packets += packets as u64;
             found.bytes += bytes as u64;
+            found.estimated += u64::from(estimated);
             let record = rows::record(row)?;
             let value = match selection.order {
                 FlowOrder::Bytes => bytes,
@@ -132,6 +137,7 @@ impl Reader {
                 last_ms: record.last_ms,
                 packets: packets as u64,
                 bytes: bytes as u64,
+                estimated,
             };
             largest.offer(value, record.row, flow);
         }

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use rusqlite::{Connection, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
-use super::{Metered, StoreUnit};
+use super::{Metered, RuleCounter, StoreUnit};
 use crate::flow::{FlowKey, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
@@ -99,17 +99,21 @@ pub(super) fn write_flows(
 ) -> rusqlite::Result<u64> {
     let before = meta.total_flows;
     let mut update = conn.prepare_cached(
-        "UPDATE flow SET packets = packets + ?2, bytes = bytes + ?3, last_ms = ?4 WHERE id = ?1",
+        "UPDATE flow SET packets = packets + ?2, bytes = bytes + ?3, last_ms = ?4, estimated = estimated | ?5
+         WHERE id = ?1",
     )?;
     let mut insert = conn.prepare_cached(concat!(
         "INSERT INTO flow (",
         flow_columns!(),
-        ", packets, bytes, layer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0)"
+        ", packets, bytes, estimated, layer)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 0)"
     ))?;
     for Change { delta, record } in changes {
         let (packets, bytes) = (delta.packets as i64, delta.bytes as i64);
+        let continued = record.row != 0
+            && update.execute(params![record.row, packets, bytes, record.last_ms, delta.estimated])? > 0;
         // A record that retention, or somebody, has deleted meanwhile begins anew.
-        if record.row == 0 || update.execute(params![record.row, packets, bytes, record.last_ms])? == 0 {
+        if !continued {
             meta.total_flows += 1;
             *record = Record { row: meta.total_flows as i64, ..new_record(delta) };
             let key = &delta.key;
@@ -128,6 +132,7 @@ pub(super) fn write_flows(
                 key.fragment,
                 packets,
                 bytes,
+                delta.estimated,
             ])?;
         }
         meta.longest_flow_ms = meta.longest_flow_ms.max(record.last_ms.saturating_sub(record.first_ms));
@@ -154,7 +159,7 @@ pub(super) fn write_charge(conn: &Connection, unit: i64, charge: &UnitCharge) ->
     Ok(())
 }
 
-/// Reads the last committed epoch of each set of kernel tables.
+/// Reads the last committed epoch of each set of flow tables.
 pub(super) fn load_epochs<C: FromIterator<(u64, u64)>>(conn: &Connection) -> rusqlite::Result<C> {
     let mut statement = conn.prepare("SELECT table_id, epoch FROM epoch")?;
     let rows =
@@ -191,6 +196,30 @@ pub(super) fn load_metered(conn: &Connection) -> rusqlite::Result<Vec<Metered>> 
             packets: row.get::<_, i64>(2)? as u64,
             time_ms: row.get(3)?,
             boot: row.get(4)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// Replaces the counters of the rules.
+pub(super) fn save_rule_counters(conn: &Connection, counters: &[RuleCounter]) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM rule_counter")?.execute([])?;
+    let mut insert =
+        conn.prepare_cached("INSERT INTO rule_counter (name, packets, bytes) VALUES (?1, ?2, ?3)")?;
+    for c in counters {
+        insert.execute(params![c.name, c.packets as i64, c.bytes as i64])?;
+    }
+    Ok(())
+}
+
+/// The counters of the rules when they were last written.
+pub(super) fn load_rule_counters(conn: &Connection) -> rusqlite::Result<Vec<RuleCounter>> {
+    let mut statement = conn.prepare("SELECT name, packets, bytes FROM rule_counter ORDER BY name")?;
+    let rows = statement.query_map([], |row| {
+        Ok(RuleCounter {
+            name: row.get(0)?,
+            packets: row.get::<_, i64>(1)? as u64,
+            bytes: row.get::<_, i64>(2)? as u64,
         })
     })?;
     rows.collect()

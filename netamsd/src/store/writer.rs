@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::cache::{FlowCache, Timeouts};
+use super::ledger::Ledgers;
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Ledger, Metered, StoreConfig, StoreError, schema};
-use crate::flow::{Batch, UnitCharge};
+use super::{Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
+use crate::flow::{Batch, Source, UnitCharge};
 
 /// Older events are deleted.
 const EVENTS_KEPT: i64 = 10_000;
@@ -24,10 +25,13 @@ pub struct Writer {
     /// Row ids of the configured units.
     units: Vec<i64>,
     metered: Vec<Metered>,
+    rule_counters: Vec<RuleCounter>,
+    /// The batch that counts up to `rule_counters` was not taken yet.
+    rules_ahead: bool,
     // The rest mirrors the database, and changes only after a transaction has committed.
     epochs: HashMap<u64, u64>,
     cache: FlowCache,
-    ledger: Ledger,
+    ledgers: Ledgers,
     meta: Meta,
     clock: SteadyClock,
     opened: Instant,
@@ -51,10 +55,11 @@ impl Writer {
         };
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let units = rows::save_units(&tx, &config.units)?;
-        let ledger = Ledger::load(&tx, &config.source)?;
+        let ledgers = Ledgers::load(&tx)?;
         let epochs = rows::load_epochs(&tx)?;
         let meta = Meta::load(&tx)?;
         let metered = rows::load_metered(&tx)?;
+        let rule_counters = rows::load_rule_counters(&tx)?;
         let mut cache = FlowCache::new(timeouts);
         rows::load_alive(&tx, &mut cache, timeouts)?;
         tx.commit()?;
@@ -65,9 +70,11 @@ impl Writer {
             keep_ms,
             units,
             metered,
+            rule_counters,
+            rules_ahead: false,
             epochs,
             cache,
-            ledger,
+            ledgers,
             meta,
             clock: SteadyClock::default(),
             opened: Instant::now(),
@@ -80,7 +87,8 @@ impl Writer {
     }
 
     /// Commits `batch` and its `charges` in one transaction, unless that epoch of that table, or a later one, is
-    /// committed already. `now_ms` is milliseconds UTC since 1970.
+    /// committed already. A batch without flows has its counters go to the ledger of its source all the same. `now_ms` is
+    /// milliseconds UTC since 1970.
     ///
     /// # Errors
     /// After any error nothing has changed, and the same batch may be committed again.
@@ -105,12 +113,12 @@ impl Writer {
         }
         let steady = self.clock.observe(now_ms, uptime);
         let cutoff_ms = self.keep_ms.filter(|_| steady).map(|keep_ms| now_ms.saturating_sub(keep_ms));
-        let (ledger, meta) = self
-            .write(batch, charges, now_ms, cutoff_ms)
-            .map_err(|error| StoreError::sql(&self.path, &error))?;
+        let written = self.write(batch, charges, now_ms, cutoff_ms);
+        self.rules_ahead = written.is_err();
+        let (ledger, meta) = written.map_err(|error| StoreError::sql(&self.path, &error))?;
         self.cache.confirm(now_ms);
         self.epochs.insert(batch.table, batch.epoch);
-        self.ledger = ledger;
+        self.ledgers.replace(ledger);
         self.meta = meta;
         Ok(())
     }
@@ -124,7 +132,7 @@ impl Writer {
         cutoff_ms: Option<i64>,
     ) -> rusqlite::Result<(Ledger, Meta)> {
         let changes = self.cache.plan(&batch.flows);
-        let mut ledger = self.ledger.clone();
+        let mut ledger = self.ledgers.of(batch.source).clone();
         ledger.counters.add(&batch.counters);
         ledger.commits += 1;
         ledger.last_commit_ms = now_ms;
@@ -141,6 +149,7 @@ impl Writer {
         }
         rows::write_epoch(&tx, batch.table, batch.epoch)?;
         rows::save_metered(&tx, &self.metered)?;
+        rows::save_rule_counters(&tx, &self.rule_counters)?;
         if let Some(cutoff_ms) = cutoff_ms {
             retention::expire(&tx, cutoff_ms, added)?;
         }
@@ -149,26 +158,34 @@ impl Writer {
     }
 
     /// Records an event at `time_ms` (milliseconds UTC since 1970), and adds the packets it may have cost to the
-    /// ledger. `kind` is a short name, `detail` one sentence.
+    /// ledger of `source`. `kind` is a short name, `detail` one sentence.
     ///
     /// # Errors
     /// After any error nothing has changed.
-    pub fn record(&mut self, kind: &str, detail: &str, missed: u64, time_ms: i64) -> Result<(), StoreError> {
+    pub fn record(
+        &mut self,
+        source: Source,
+        kind: &str,
+        detail: &str,
+        missed: u64,
+        time_ms: i64,
+    ) -> Result<(), StoreError> {
         let ledger = self
-            .write_event(kind, detail, missed, time_ms)
+            .write_event(source, kind, detail, missed, time_ms)
             .map_err(|error| StoreError::sql(&self.path, &error))?;
-        self.ledger = ledger;
+        self.ledgers.replace(ledger);
         Ok(())
     }
 
     fn write_event(
         &mut self,
+        source: Source,
         kind: &str,
         detail: &str,
         missed: u64,
         time_ms: i64,
     ) -> rusqlite::Result<Ledger> {
-        let mut ledger = self.ledger.clone();
+        let mut ledger = self.ledgers.of(source).clone();
         ledger.missed += missed;
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.prepare_cached("INSERT INTO event (time_ms, kind, detail, missed) VALUES (?1, ?2, ?3, ?4)")?
@@ -177,6 +194,9 @@ impl Writer {
             .execute([tx.last_insert_rowid() - EVENTS_KEPT])?;
         ledger.save(&tx)?;
         rows::save_metered(&tx, &self.metered)?;
+        if !self.rules_ahead {
+            rows::save_rule_counters(&tx, &self.rule_counters)?;
+        }
         tx.commit()?;
         Ok(ledger)
     }
@@ -194,6 +214,21 @@ impl Writer {
         self.metered = metered;
     }
 
+    /// The counters of the rules as they were written last, by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn last_rule_counters(&self) -> Result<Vec<RuleCounter>, StoreError> {
+        rows::load_rule_counters(&self.conn).map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// Says how far the counters of the rules are; the next commit or event writes them along. Whoever commits a batch that
+    /// counts up to them sets them just before: an event in between would write them without it. After a commit that failed
+    /// no event writes them, until one succeeds. No name may occur twice.
+    pub fn set_rule_counters(&mut self, counters: Vec<RuleCounter>) {
+        self.rule_counters = counters;
+    }
+
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.
     pub fn active_flows(&self, now_ms: i64) -> u64 {
         self.cache.alive(now_ms)
@@ -204,9 +239,9 @@ impl Writer {
         self.meta.total_flows
     }
 
-    /// What the source has counted since the store was created.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// What `source` has counted since the store was created.
+    pub fn ledger(&self, source: Source) -> &Ledger {
+        self.ledgers.of(source)
     }
 
     /// The id under which this store's node is shown; never 0.

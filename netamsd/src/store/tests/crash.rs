@@ -85,7 +85,7 @@ fn totals_are_exact_through_crashes_and_failures() {
             writer.commit(&batch, &charges(&batch), now_ms).unwrap();
             assert_eq!(writer.committed_epoch(TABLE), Some(epoch), "seed {seed}");
         }
-        assert_eq!(writer.ledger().commits, 50, "seed {seed}");
+        assert_eq!(writer.ledger(Source::Kernel).commits, 50, "seed {seed}");
         assert_flow_totals(dir.path(), &writer, &expected);
     }
 }
@@ -173,7 +173,7 @@ fn kill_9_loses_nothing() {
             }
         }
         epoch = committed;
-        assert_eq!(writer.ledger().commits, committed);
+        assert_eq!(writer.ledger(Source::Kernel).commits, committed);
         assert_flow_totals(dir.path(), &writer, &expected);
     }
 }

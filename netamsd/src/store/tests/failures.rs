@@ -56,6 +56,23 @@ fn a_database_that_may_not_grow_loses_nothing() {
     );
 }
 
+/// The event would say that the ledger has what the rules have counted, and a crash make that true for ever.
+#[test]
+fn an_event_after_a_failed_commit_does_not_write_the_counters_of_its_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Connection::open(dir.path().join("netams.db")).unwrap();
+    let mut writer = open(dir.path());
+    let batch = Batch { source: Source::Nfqueue, ..big(1) };
+    writer.set_rule_counters(rules(5));
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    writer.commit(&batch, &[], T0).unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    writer.record(Source::Nfqueue, "gap", "somebody removed the rules", 0, T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), []);
+    writer.commit(&batch, &[], T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), rules(5));
+}
+
 #[test]
 fn a_locked_database_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ mod speed;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use super::{FlowSelection, Flows, Reader, StoreConfig, StoreUnit, Writer};
+use super::{FlowSelection, Flows, Ledger, Reader, RuleCounter, StoreConfig, StoreUnit, Writer};
 use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, Source, UnitCharge};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -56,7 +56,6 @@ fn charges(batch: &Batch) -> Vec<UnitCharge> {
 
 fn config(units: &[&str]) -> StoreConfig {
     StoreConfig {
-        source: "kernel".into(),
         idle_timeout_s: 60,
         active_timeout_s: 1800,
         keep_flows_days: 30,
@@ -79,7 +78,7 @@ fn assert_totals(dir: &Path, writer: &Writer, packets: u64, bytes: u64) {
     assert_eq!(flows.matched, writer.total_flows());
     let units = Reader::open(dir).unwrap().unit_totals(None).unwrap();
     assert_eq!((units[0].1.in_packets, units[0].1.in_bytes), (packets, bytes), "unit");
-    let counters = &writer.ledger().counters;
+    let counters = &writer.ledger(Source::Kernel).counters;
     assert_eq!((counters.flow_packets, counters.flow_bytes), (packets, bytes), "ledger");
     assert_eq!(counters.lost(), 0);
 }
@@ -91,7 +90,7 @@ fn a_new_store_is_empty_and_has_an_identity_that_stays() {
     let id = writer.node_id();
     assert_ne!(id, 0);
     assert_eq!(writer.committed_epoch(TABLE), None);
-    assert_eq!(writer.ledger().commits, 0);
+    assert_eq!(writer.ledger(Source::Kernel).commits, 0);
     assert_totals(dir.path(), &writer, 0, 0);
     drop(writer);
     assert_eq!(open(dir.path()).node_id(), id);
@@ -119,7 +118,7 @@ fn an_epoch_counts_once() {
         writer.commit(&first, &charges(&first), T0).unwrap();
     }
     assert_eq!(writer.committed_epoch(TABLE), Some(7));
-    assert_eq!(writer.ledger().commits, 1);
+    assert_eq!(writer.ledger(Source::Kernel).commits, 1);
     assert_totals(dir.path(), &writer, 2, 200);
     drop(writer);
 
@@ -197,7 +196,7 @@ fn a_deleted_record_of_a_living_flow_begins_anew() {
     assert_eq!(flows.flows[0].first_ms, T0 + 5);
 }
 
-/// A source's ledger is its own, and one that is new does not take up flows of long ago.
+/// A source's ledger is its own, and a new start does not take up flows of long ago.
 #[test]
 fn the_ledger_keeps_every_term_by_source() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,18 +214,109 @@ fn the_ledger_keeps_every_term_by_source() {
         fragments: 10,
         spilled: 11,
         gso_headers_unknown: 12,
-        ..Counters::default()
+        estimated: 14,
+        dropped: 15,
+        reference: 16,
+        queued: 17,
+        queue_lost: 18,
+        queue_full: 19,
+        bypassed: 20,
     };
     let flows = vec![delta(key(1), 4, 5, T0 - 2 * HOUR_MS, T0 - 2 * HOUR_MS), delta(key(2), 0, 0, T0, T0)];
-    writer.commit(&Batch { counters, ..batch(1, flows) }, &[], T0).unwrap();
-    writer.record("hook_replaced", "eth0 lost its hook", 13, T0).unwrap();
-    let ledger = writer.ledger().clone();
-    assert_eq!(ledger.counters, counters);
-    assert_eq!((ledger.missed, ledger.commits, ledger.last_commit_ms), (13, 1, T0));
+    for (n, source) in (1..).zip(Source::ALL) {
+        let empty = Ledger { source, ..Ledger::default() };
+        assert_eq!(writer.ledger(source), &empty, "before it has counted");
+        let batch = Batch { source, table: n, counters, ..batch(1, flows.clone()) };
+        writer.commit(&batch, &[], T0 + n as i64).unwrap();
+        for _ in 0..n {
+            writer.record(source, "hook_replaced", "eth0 lost its hook", 13, T0).unwrap();
+        }
+        let ledger = Ledger { counters, missed: n * 13, commits: 1, last_commit_ms: T0 + n as i64, ..empty };
+        assert_eq!(writer.ledger(source), &ledger);
+    }
+    let ledgers = Source::ALL.map(|source| writer.ledger(source).clone());
     drop(writer);
-    assert_eq!(open(dir.path()).ledger(), &ledger);
+    let writer = open(dir.path());
+    assert_eq!(Source::ALL.map(|source| writer.ledger(source).clone()), ledgers);
+    assert_eq!(writer.active_flows(T0), 1, "only the flow that is alive");
+}
 
-    let other = Writer::open(dir.path(), StoreConfig { source: "replay".into(), ..config(&[]) }).unwrap();
-    assert_eq!(other.ledger(), &super::Ledger { source: "replay".into(), ..super::Ledger::default() });
-    assert_eq!(other.active_flows(T0), 1, "only the flow that is alive");
+#[test]
+fn a_flow_goes_on_in_its_record_when_another_source_counts_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    let first = batch(1, vec![delta(key(1), 2, 200, T0, T0)]);
+    writer.commit(&first, &charges(&first), T0).unwrap();
+    let second = batch(1, vec![delta(key(1), 3, 300, T0 + 1000, T0 + 2000)]);
+    let second = Batch { source: Source::Nfqueue, table: 1, ..second };
+    writer.commit(&second, &charges(&second), T0 + 2000).unwrap();
+    let flows = all_flows(dir.path());
+    assert_eq!((flows.matched, flows.packets, flows.bytes), (1, 5, 500));
+    let packets = Source::ALL.map(|source| writer.ledger(source).counters.flow_packets);
+    assert_eq!(packets, [2, 3]);
+}
+
+#[test]
+fn a_batch_may_have_counters_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    let counters = Counters { reference: 7, bypassed: 7, ..Counters::default() };
+    for epoch in 1..=2 {
+        let batch = Batch { source: Source::Nfqueue, counters, ..batch(epoch, Vec::new()) };
+        for _ in 0..2 {
+            writer.commit(&batch, &[], T0).unwrap();
+        }
+    }
+    let found = writer.ledger(Source::Nfqueue);
+    assert_eq!(found.counters, Counters { reference: 14, bypassed: 14, ..Counters::default() });
+    assert_eq!((found.commits, found.counters.lost(), found.counters.unexplained()), (2, 14, 0));
+    assert_eq!(writer.total_flows(), 0);
+}
+
+#[test]
+fn a_record_is_estimated_from_its_first_estimated_delta_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    let mut commit = |epoch, estimated: [bool; 2], at_ms| {
+        let deltas = [1, 2].map(key).into_iter().zip(estimated);
+        let deltas =
+            deltas.map(|(key, estimated)| FlowDelta { estimated, ..delta(key, 1, 100, at_ms, at_ms) });
+        writer.commit(&batch(epoch, deltas.collect()), &[], at_ms).unwrap();
+        let flows = all_flows(dir.path());
+        let records: Vec<_> = flows.flows.iter().rev().map(|flow| flow.estimated).collect();
+        assert_eq!(flows.estimated, records.iter().filter(|&&estimated| estimated).count() as u64);
+        records
+    };
+    assert_eq!(commit(1, [true, false], T0), [true, false], "of one batch");
+    assert_eq!(commit(2, [false, false], T0 + 1), [true, false], "it stays so");
+    assert_eq!(commit(3, [false, true], T0 + 2), [true, true]);
+    assert_eq!(commit(4, [false, false], T0 + 100_000), [false, false, true, true], "new records");
+}
+
+fn rules(packets: u64) -> Vec<RuleCounter> {
+    ["forward", "output"]
+        .map(|name| RuleCounter { name: name.into(), packets, bytes: packets.wrapping_mul(100) })
+        .into()
+}
+
+#[test]
+fn counters_of_rules_are_written_with_what_they_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    assert_eq!(writer.last_rule_counters().unwrap(), []);
+    writer.set_rule_counters(rules(1));
+    assert_eq!(writer.last_rule_counters().unwrap(), [], "not yet");
+    writer.record(Source::Nfqueue, "started", "queues are set up", 0, T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), rules(1), "by an event");
+    writer.set_rule_counters(rules(u64::MAX));
+    writer.commit(&batch(1, Vec::new()), &[], T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), rules(u64::MAX), "by a commit");
+    drop(writer);
+
+    let mut writer = open(dir.path());
+    writer.commit(&batch(2, Vec::new()), &[], T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), rules(u64::MAX), "they stay until others are set");
+    writer.set_rule_counters(Vec::new());
+    writer.commit(&batch(3, Vec::new()), &[], T0).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), []);
 }

@@ -19,7 +19,7 @@ fn sample(dir: &Path) -> Vec<FlowRecord> {
     };
     let fragment = FlowKey { sport: 0, dport: 0, fragment: true, ..key(3) };
     let deltas = [
-        delta(key(1), 1, 5000, T0, T0),
+        FlowDelta { estimated: true, ..delta(key(1), 1, 5000, T0, T0) },
         delta(key(2), 5, 400, T0 + 1, T0 + 900_000),
         delta(fragment, 4, 3000, T0 + 2, T0 + 2),
         delta(tcp6, 3, 200, T0 + 3, T0 + 3),
@@ -33,6 +33,7 @@ fn sample(dir: &Path) -> Vec<FlowRecord> {
             last_ms: d.last_ms,
             packets: d.packets,
             bytes: d.bytes,
+            estimated: d.estimated,
         })
         .to_vec()
 }
@@ -76,6 +77,7 @@ fn flows_come_back_as_they_were_selected_and_ordered() {
         assert_eq!(top.matched, found.matched, "{name}");
         assert_eq!(top.packets, expected.iter().map(|f| f.packets).sum::<u64>(), "{name}");
         assert_eq!(top.bytes, expected.iter().map(|f| f.bytes).sum::<u64>(), "{name}");
+        assert_eq!(top.estimated, expected.iter().filter(|f| f.estimated).count() as u64, "{name}");
     }
 }
 
@@ -119,7 +121,7 @@ fn events_come_newest_first_and_the_oldest_go() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = open(dir.path());
     for n in 1..=3 {
-        writer.record("gap", &format!("event {n}"), n, T0 - n as i64).unwrap();
+        writer.record(Source::Kernel, "gap", &format!("event {n}"), n, T0 - n as i64).unwrap();
     }
     let reader = Reader::open(dir.path()).unwrap();
     let details = |n| reader.events(n).unwrap().into_iter().map(|e| e.detail).collect::<Vec<_>>();
@@ -127,9 +129,9 @@ fn events_come_newest_first_and_the_oldest_go() {
     assert_eq!(reader.events(1).unwrap(), [expected]);
     assert_eq!(details(9), ["event 3", "event 2", "event 1"]);
     writer.connection().execute("UPDATE event SET id = 10001 WHERE id = 3", []).unwrap();
-    writer.record("gap", "event 4", 0, T0).unwrap();
+    writer.record(Source::Kernel, "gap", "event 4", 0, T0).unwrap();
     assert_eq!(details(9), ["event 4", "event 3"]);
-    assert_eq!(writer.ledger().missed, 6);
+    assert_eq!(writer.ledger(Source::Kernel).missed, 6);
 }
 
 #[test]
