@@ -121,7 +121,7 @@ fn measure(
         let mut at = vec![Instant::now()];
         tables.turn()?;
         at.push(Instant::now());
-        let batch = tables.read(&Clock::with_stamp(0))?;
+        let batch = tables.read(&Clock::of_jiffies(0))?;
         at.push(Instant::now());
         let now = unix_ms();
         let charges = units.charge(&batch, &zone, now);

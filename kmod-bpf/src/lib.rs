@@ -113,7 +113,7 @@ macro_rules! abi {
     ($(#[$meta:meta])* $name:ident, $size:literal { $($(#[$field_meta:meta])* $field:ident : $ty:ty),* $(,)? }) => {
         $(#[$meta])*
         #[repr(C)]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
         pub struct $name { $($(#[$field_meta])* pub $field: $ty),* }
         const _: () = assert!(size_of::<$name>() == $size);
         impl $name {

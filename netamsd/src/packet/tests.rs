@@ -276,7 +276,7 @@ fn fragments_are_told_apart_and_only_the_first_is_read() {
         packet[6..8].copy_from_slice(&u16::to_be_bytes(flags));
         let parsed = ip(parse4(&packet));
         assert_eq!(parsed.fragment, fragment, "{flags:x}");
-        assert_eq!((parsed.key.fragment, parsed.bytes), (0, 88));
+        assert_eq!((parsed.key.flags, parsed.bytes), (0, 88));
         let has_ports = fragment != later;
         assert_ports(&parsed, UDP, if has_ports { 258 } else { 0 }, if has_ports { 772 } else { 0 });
         assert_eq!(parsed.l4, has_ports.then_some(24), "{flags:x}");

@@ -1,4 +1,4 @@
-//! From the kernel's stamps to UTC.
+//! From the stamps of flows to UTC.
 
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
@@ -11,14 +11,19 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Reads the wall clock; `stamp` is what the clock program has just said.
-    pub fn with_stamp(stamp: u32) -> Self {
-        // The resolution of the coarse clocks is the kernel's tick, which counts jiffies (kernel/time/posix-timers.c).
-        let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE);
-        Self { stamp, tick_ns: tick.map_or(4_000_000, |t| t.tv_nsec() as u64), unix_ms: unix_ms() }
+    /// Reads the wall clock; `stamp` is the stamp clock, just read, of which one tick is `tick_ns` nanoseconds.
+    pub fn new(stamp: u32, tick_ns: u64) -> Self {
+        Self { stamp, tick_ns, unix_ms: unix_ms() }
     }
 
-    /// A stamp (jiffies modulo 2^32) as milliseconds UTC since 1970.
+    /// [`Self::new`] for stamps in jiffies, which is what the clock program says.
+    pub fn of_jiffies(stamp: u32) -> Self {
+        // The resolution of the coarse clocks is the kernel's tick, which counts jiffies (kernel/time/posix-timers.c).
+        let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE);
+        Self::new(stamp, tick.map_or(4_000_000, |t| t.tv_nsec() as u64))
+    }
+
+    /// A stamp (ticks modulo 2^32) as milliseconds UTC since 1970.
     ///
     /// Right for stamps of the last 49 days with 1000 ticks a second, longer with fewer; one that lies a little ahead of the
     /// reading is the reading.

@@ -5,6 +5,7 @@
 mod clock;
 pub mod kernel;
 mod mapping;
+pub mod nfqueue;
 pub mod tables;
 
 pub use clock::{Clock, unix_ms};

@@ -242,7 +242,7 @@ impl KernelSource {
     /// # Errors
     /// When the clock program cannot be run.
     pub fn clock(&self) -> Result<Clock, KernelError> {
-        self.hooks.stamp().map(Clock::with_stamp)
+        self.hooks.stamp().map(Clock::of_jiffies)
     }
 
     /// See [`Hooks::sync`].

@@ -18,9 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kmod_bpf::{
-    Control, Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCell, SpillValue, map,
-};
+use kmod_bpf::{Control, Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCell, SpillValue, map};
 
 use super::journal::Journal;
 use crate::{
@@ -80,7 +78,10 @@ impl Backing for Shared {
             let then = busy.load(Ordering::SeqCst);
             while then & 1 == 1 && busy.load(Ordering::SeqCst) == then {
                 if Instant::now() > deadline {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("queue thread {thread} hangs")));
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("queue thread {thread} hangs"),
+                    ));
                 }
                 thread::sleep(Duration::from_micros(50));
             }

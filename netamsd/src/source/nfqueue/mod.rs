@@ -1,0 +1,9 @@
+//! The source in user space.
+
+pub mod cache;
+mod fragments;
+mod journal;
+mod prefixes;
+pub mod shared;
+#[cfg(test)]
+mod tests;

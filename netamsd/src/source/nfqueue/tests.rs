@@ -1,0 +1,194 @@
+//! The flow cache in shared memory: nothing is counted twice or half, whoever dies when.
+
+use std::{
+    collections::HashMap,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::Path,
+    time::Duration,
+};
+
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        wait::waitpid,
+    },
+    unistd::{ForkResult, fork},
+};
+
+use super::{
+    cache::{Fate, Partition, Way},
+    shared::{self, Tables, spill_part},
+};
+use crate::{
+    flow::{Batch, Counters, FlowKey, InOut},
+    packet::{ETHERTYPE_IPV4, Gso, Parsed, parse_ip},
+    source::{
+        Clock,
+        tables::{Geometry, Prefix},
+    },
+};
+
+const SEED: [u64; 8] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xd6e8_feb8_6659_fd93,
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+    0x8ebc_6af0_9c88_c6e3,
+    0x5896_89e4_9d5d_ab8b,
+];
+
+fn geometry(threads: u32, sets: u32, spill: u32) -> Geometry {
+    Geometry { cpus: threads, sets, spill, classes: 4 }
+}
+
+fn prefixes() -> Vec<Prefix> {
+    vec![(mapped(Ipv4Addr::new(10, 0, 0, 0)), 104), (mapped(Ipv4Addr::new(10, 1, 0, 0)), 112)]
+}
+
+fn mapped(address: Ipv4Addr) -> Ipv6Addr {
+    address.to_ipv6_mapped()
+}
+
+/// An IPv4 UDP packet of 28 bytes from `10.x.x.x`.
+fn packet(source: u32) -> Parsed {
+    let mut bytes = [0u8; 28];
+    bytes[0] = 0x45;
+    bytes[3] = 28;
+    bytes[9] = 17;
+    bytes[12..16].copy_from_slice(&(0x0a00_0000 + source).to_be_bytes());
+    bytes[16..20].copy_from_slice(&[192, 0, 2, 1]);
+    parse_ip(&bytes, 28, ETHERTYPE_IPV4, Gso::NONE)
+}
+
+fn make(dir: &Path, geometry: Geometry) -> Tables {
+    shared::create(dir, geometry, 7, 9, &prefixes()).unwrap();
+    shared::open(dir).unwrap().unwrap()
+}
+
+fn drain(tables: &mut Tables) -> Batch {
+    tables.turn().unwrap();
+    let batch = tables.read(&Clock::new(super::cache::stamp(), 1_000_000)).unwrap();
+    tables.committed().unwrap();
+    batch
+}
+
+fn sums(batches: &[Batch]) -> (Counters, HashMap<FlowKey, u64>, HashMap<Ipv6Addr, InOut>) {
+    let (mut counters, mut flows, mut overflow) = (Counters::default(), HashMap::new(), HashMap::new());
+    for batch in batches {
+        counters.add(&batch.counters);
+        batch.flows.iter().for_each(|flow| *flows.entry(flow.key).or_insert(0) += flow.packets);
+        for delta in &batch.overflow {
+            overflow.entry(delta.address).or_insert_with(InOut::default).add(&delta.counts);
+        }
+    }
+    (counters, flows, overflow)
+}
+
+#[test]
+fn every_packet_is_in_its_flow_or_in_overflow() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tables = make(dir.path(), geometry(2, 16, 64));
+    let mut parts: Vec<_> =
+        (0..2).map(|t| Partition::open(dir.path(), tables.geometry(), t, SEED).unwrap()).collect();
+    let mut batches = Vec::new();
+    for round in 0..3 {
+        for source in 0..1000 {
+            let part = &mut parts[source as usize % 2];
+            part.enter();
+            // Half of them in 10.0.0.0/16, the others in 10.1.0.0/16.
+            let address = (source % 2) << 16 | source;
+            part.count(&packet(address), Way::Through, Fate::Passed, u64::from(source == 5));
+            part.count(&packet(address), Way::In, Fate::Dropped, 0);
+            part.leave();
+        }
+        if round != 1 {
+            batches.push(drain(&mut tables));
+        }
+    }
+    batches.push(drain(&mut tables));
+    let (counters, flows, overflow) = sums(&batches);
+    assert_eq!(batches.last().unwrap().counters, Counters::default());
+    assert_eq!((counters.queued, counters.queue_lost, counters.dropped), (6000, 3, 3000));
+    assert_eq!((counters.packets_in, counters.packets_out, counters.already_counted), (6000, 3000, 3000));
+    assert_eq!((counters.lost(), counters.unexplained()), (3, 0));
+    assert!(counters.spilled > 0 && counters.overflow_packets > 0, "{counters:?}");
+    assert_eq!(flows.values().sum::<u64>(), counters.flow_packets);
+    let by_prefix: u64 = overflow.values().map(|counts| counts.out_packets).sum();
+    assert_eq!(by_prefix, counters.overflow_packets, "every source has a prefix");
+    assert!(overflow.values().all(|counts| counts.in_packets == 0), "no destination has one");
+    assert_eq!(overflow.len(), 2);
+    assert_eq!(counters.flow_bytes + counters.overflow_bytes, 3000 * 28);
+}
+
+#[test]
+fn both_sides_in_one_prefix_share_a_cell() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tables = make(dir.path(), geometry(1, 1, 1));
+    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED).unwrap();
+    part.enter();
+    for source in 0..100 {
+        let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
+        packet.key.dst = mapped(Ipv4Addr::new(10, 0, 9, 9)).octets();
+        part.count(&Parsed::Ip(packet), Way::In, Fate::Passed, 0);
+    }
+    part.leave();
+    let batch = drain(&mut tables);
+    let cell = batch.overflow[0].counts;
+    assert_eq!(batch.overflow.len(), 1);
+    assert_eq!(cell.in_packets, cell.out_packets);
+    assert_eq!(cell.in_packets, batch.counters.overflow_packets);
+    assert_eq!(u64::from(spill_part(tables.geometry())), batch.counters.spilled);
+}
+
+#[test]
+fn a_kill_leaves_no_packet_half_counted() {
+    let mut counted = 0;
+    for round in 0..40u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let geometry = geometry(1, 16, 64);
+        drop(make(dir.path(), geometry));
+        // SAFETY: the child uses memory that is mapped by itself and ends by a signal; it takes no lock of the parent's.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let mut part = Partition::open(dir.path(), geometry, 0, SEED).unwrap();
+                for source in 0.. {
+                    part.enter();
+                    part.count(&packet(source % 300), Way::Out, Fate::Passed, 0);
+                    part.leave();
+                }
+            }
+            ForkResult::Parent { child } => {
+                std::thread::sleep(Duration::from_micros(2_000 + round * 137));
+                kill(child, Signal::SIGKILL).unwrap();
+                waitpid(child, None).unwrap();
+            }
+        }
+        let mut tables = shared::open(dir.path()).unwrap().unwrap();
+        tables.recover(None).unwrap();
+        let counters = drain(&mut tables).counters;
+        assert_eq!(counters.queued, counters.packets_out, "{counters:?}");
+        assert_eq!(counters.unexplained(), 0, "{counters:?}");
+        assert_eq!(counters.flow_bytes + counters.overflow_bytes, counters.queued * 28, "{counters:?}");
+        counted += counters.queued;
+    }
+    assert!(counted > 0);
+}
+
+#[test]
+fn tables_that_were_never_completed_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(shared::open(dir.path()).unwrap().is_none());
+    std::fs::write(dir.path().join("control"), [0; 8]).unwrap();
+    assert!(shared::open(dir.path()).unwrap().is_none());
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(make(dir.path(), geometry(1, 16, 64)));
+    let flows = std::fs::OpenOptions::new().write(true).open(dir.path().join("flows")).unwrap();
+    flows.set_len(4096).unwrap();
+    assert!(shared::open(dir.path()).is_err());
+}
