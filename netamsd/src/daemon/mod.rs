@@ -34,7 +34,7 @@ use crate::{
     control::{self, ControlError, Server},
     policy::{Units, Zone},
     source::{
-        kernel::{KernelError, KernelSource, Marks, Monitor, Options, Style},
+        kernel::{Duty, KernelError, KernelSource, Marks, Monitor, Options, Style},
         unix_ms,
     },
     store::{StoreConfig, StoreError, StoreUnit, Writer},
@@ -77,7 +77,7 @@ pub fn source_options(config: &Config, units: &Units, store: u64) -> Options {
             Attach::Tcx => Some(Style::Tcx),
             Attach::Clsact => Some(Style::Clsact),
         },
-        attach: config.kernel.mode != Mode::Off,
+        duty: if config.kernel.mode == Mode::Off { Duty::None } else { Duty::Meter },
         flows: config.kernel.flows,
         spill: config.kernel.spill,
         bpffs: config.kernel.bpffs.clone(),

@@ -10,7 +10,7 @@ use kmod_bpf::program;
 
 use super::{
     KernelError,
-    hooks::{Attachment, Direction, Hooks, Key, Style, program_for},
+    hooks::{Attachment, Direction, Hooks, Key, Style},
     link::{self, Interface},
 };
 
@@ -26,9 +26,12 @@ impl Hooks {
         let entries = fs::read_dir(&self.pins).map_err(|e| KernelError::Pins(self.pins.clone(), e))?;
         for path in entries.flatten().map(|entry| entry.path()) {
             let Some((index, direction)) = pin_key(&path) else { continue };
-            let interface = present.iter().find(|i| i.index == index && (self.wanted)(&i.name));
-            let adopted = match interface {
-                Some(i) if self.style == Style::Tcx => self.adopt_pin(i, direction, &path, now_ms),
+            let interface = present.iter().find(|i| i.index == index);
+            let program = interface.and_then(|i| Some((i, self.program_for(i, direction)?)));
+            let adopted = match program {
+                Some((i, name)) if self.style == Style::Tcx => {
+                    self.adopt_pin(i, direction, name, &path, now_ms)
+                }
                 _ => Err(KernelError::Gone),
             };
             if adopted.is_err() {
@@ -47,12 +50,12 @@ impl Hooks {
         &mut self,
         i: &Interface,
         d: Direction,
+        name: &'static str,
         path: &Path,
         now_ms: i64,
     ) -> Result<(), KernelError> {
         let link = FdLink::from(PinnedLink::from_pin(path).map_err(|e| KernelError::attach(&i.name, e))?);
         let link = SchedClassifierLink::try_from(link).map_err(|e| KernelError::attach(&i.name, e))?;
-        let name = program_for(i, d);
         let program = self.program(name)?;
         let id = program.attach_to_link(link).map_err(|e| KernelError::attach(&i.name, e))?;
         let link = program.take_link(id).map_err(|e| KernelError::attach(&i.name, e))?;
@@ -71,12 +74,11 @@ impl Hooks {
             let handle = TcHandle::from(filter.handle);
             let link = SchedClassifierLink::attached(&i.name, d.attach_type(), filter.priority, handle, None)
                 .map_err(|e| KernelError::attach(&i.name, e))?;
-            let wanted = self.style == Style::Clsact && (self.wanted)(&i.name);
-            if !wanted || self.hooks.contains_key(&(i.index, d)) {
+            let name = self.program_for(i, d).filter(|_| self.style == Style::Clsact);
+            let Some(name) = name.filter(|_| !self.hooks.contains_key(&(i.index, d))) else {
                 link.detach().map_err(|e| KernelError::attach(&i.name, e))?;
                 continue;
-            }
-            let name = program_for(i, d);
+            };
             let program = self.program(name)?;
             let id = program.attach_to_link(link).map_err(|e| KernelError::attach(&i.name, e))?;
             let link = program.take_link(id).map_err(|e| KernelError::attach(&i.name, e))?;

@@ -76,6 +76,17 @@ impl Direction {
     }
 }
 
+/// What the programs are there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Nothing: none is attached.
+    None,
+    /// Metering the wanted interfaces.
+    Meter,
+    /// That, and writing segment sizes into the marks of all packets that come in.
+    MeterAndStamp,
+}
+
 /// One attached program, as reported.
 #[derive(Debug, Clone)]
 pub struct HookInfo {
@@ -127,7 +138,8 @@ pub struct Hooks {
     ebpf: Ebpf,
     pub(super) style: Style,
     pub(super) pins: PathBuf,
-    pub(super) wanted: Box<dyn Fn(&str) -> bool + Send>,
+    wanted: Box<dyn Fn(&str) -> bool + Send>,
+    duty: Duty,
     pub(super) hooks: BTreeMap<Key, Hook>,
     /// Interfaces that could not be attached to, so that each is reported once.
     refused: BTreeMap<u32, String>,
@@ -139,16 +151,45 @@ pub struct Hooks {
 
 impl Hooks {
     /// Hooks with the programs of `ebpf`, which is loaded; links are pinned in `pins`. Nothing is attached yet.
-    pub fn new(ebpf: Ebpf, style: Style, pins: PathBuf, wanted: Box<dyn Fn(&str) -> bool + Send>) -> Self {
+    pub fn new(
+        ebpf: Ebpf,
+        style: Style,
+        pins: PathBuf,
+        wanted: Box<dyn Fn(&str) -> bool + Send>,
+        duty: Duty,
+    ) -> Self {
         Self {
             ebpf,
             style,
             pins,
             wanted,
+            duty,
             hooks: BTreeMap::new(),
             refused: BTreeMap::new(),
             gaps: BTreeMap::new(),
             known: None,
+        }
+    }
+
+    /// Says what the programs are for; the next [`Hooks::sync`] brings it about.
+    pub fn set_duty(&mut self, duty: Duty) {
+        self.duty = duty;
+    }
+
+    /// The program that belongs on a hook, if any.
+    pub(super) fn program_for(&self, i: &Interface, d: Direction) -> Option<&'static str> {
+        if self.duty == Duty::None {
+            return None;
+        }
+        match d {
+            Direction::Egress if (self.wanted)(&i.name) => Some(program::leave(i.ethernet)),
+            Direction::Ingress if (self.wanted)(&i.name) && i.upper => Some(program::upper(i.ethernet)),
+            Direction::Ingress if (self.wanted)(&i.name) => Some(program::enter(i.ethernet)),
+            // What is not wanted fails in silence, and loopback's packets are in no queue unless it is.
+            Direction::Ingress if self.duty == Duty::MeterAndStamp && i.name != "lo" && !i.unsupported => {
+                Some(program::STAMP)
+            }
+            _ => None,
         }
     }
 
@@ -162,11 +203,9 @@ impl Hooks {
         let mut notices = Vec::new();
         self.release(&present, &mut notices);
         for interface in &present {
-            if !(self.wanted)(&interface.name) {
-                continue;
-            }
             for direction in Direction::BOTH {
-                match self.keep(interface, direction, now_ms, &mut notices) {
+                let Some(program) = self.program_for(interface, direction) else { continue };
+                match self.keep(interface, direction, program, now_ms, &mut notices) {
                     Ok(()) => {
                         self.refused.remove(&interface.index);
                     }
@@ -210,11 +249,14 @@ impl Hooks {
                 }
                 hook.interface.clone_from(&interface.name);
             }
-            if !(self.wanted)(&interface.name)
+            let program = hook.program;
+            if self.program_for(interface, key.1) != Some(program)
                 && let Some(hook) = self.hooks.remove(&key)
             {
-                let detail = format!("{} is not configured; detached", interface.name);
-                notices.push(Notice::new("detached", detail, 0));
+                if once && self.duty != Duty::None && program != program::STAMP {
+                    let detail = format!("{} is not configured; detached", interface.name);
+                    notices.push(Notice::new("detached", detail, 0));
+                }
                 self.detach(key, hook);
             }
         }
@@ -227,6 +269,7 @@ impl Hooks {
         &mut self,
         i: &Interface,
         d: Direction,
+        name: &'static str,
         now_ms: i64,
         notices: &mut Vec<Notice>,
     ) -> Result<(), KernelError> {
@@ -256,8 +299,8 @@ impl Hooks {
         } else if self.known.as_ref().is_some_and(|known| !known.contains(&i.index)) {
             self.gaps.insert(key, None);
         }
-        self.attach(i, d, now_ms)?;
-        if let Some(gap) = self.gaps.remove(&key) {
+        self.attach(i, d, name, now_ms)?;
+        if let Some(gap) = self.gaps.remove(&key).filter(|_| name != program::STAMP) {
             let counted = gap.unwrap_or(0);
             // A counter that went down belongs to another interface with the same index.
             let missed = packets.checked_sub(counted).unwrap_or(packets);
@@ -287,10 +330,15 @@ impl Hooks {
         }
     }
 
-    fn attach(&mut self, i: &Interface, d: Direction, now_ms: i64) -> Result<(), KernelError> {
+    fn attach(
+        &mut self,
+        i: &Interface,
+        d: Direction,
+        name: &'static str,
+        now_ms: i64,
+    ) -> Result<(), KernelError> {
         let failed = |e| KernelError::attach(&i.name, e);
         let (style, pin) = (self.style, self.pin(&(i.index, d)));
-        let name = program_for(i, d);
         let program = self.program(name)?;
         let program_id = program.info().map_err(failed)?.id();
         let attachment = match style {
@@ -429,13 +477,5 @@ impl Hooks {
 fn abandon(hook: Hook) {
     if let Attachment::Clsact(link) = hook.attachment {
         std::mem::forget(link);
-    }
-}
-
-pub(super) fn program_for(i: &Interface, d: Direction) -> &'static str {
-    match d {
-        Direction::Egress => program::leave(i.ethernet),
-        Direction::Ingress if i.upper => program::upper(i.ethernet),
-        Direction::Ingress => program::enter(i.ethernet),
     }
 }

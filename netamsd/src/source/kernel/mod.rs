@@ -20,12 +20,12 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::SchedClassifier};
-use kmod_bpf::{WAYS, constant};
+use kmod_bpf::{WAYS, constant, program};
 use tracing::info;
 
 pub use self::{
     error::KernelError,
-    hooks::{Direction, HookInfo, Style},
+    hooks::{Direction, Duty, HookInfo, Style},
     link::Monitor,
     machine::{PRIVATE_MOUNT, can_run, fits, has_tcx, in_private_mounts, interface_names, possible_cpus},
     maps::Tables,
@@ -77,8 +77,8 @@ pub struct Options {
     pub wanted: Box<dyn Fn(&str) -> bool + Send>,
     /// How to attach; `None` chooses tcx where the kernel has it.
     pub style: Option<Style>,
-    /// Attach at all.
-    pub attach: bool,
+    /// What the programs are for.
+    pub duty: Duty,
     /// Bits of the packets' marks.
     pub marks: Marks,
     /// First-level flow slots a CPU and a half, a power of two.
@@ -164,7 +164,6 @@ pub struct KernelSource {
     tables: Tables,
     former: Vec<Tables>,
     hooks: Hooks,
-    attach: bool,
     inherited: bool,
 }
 
@@ -201,14 +200,9 @@ impl KernelSource {
             None if has_tcx().map_err(KernelError::Query)? => Style::Tcx,
             None => Style::Clsact,
         };
-        let mut hooks = Hooks::new(ebpf, style, root.join("links"), options.wanted);
-        if options.attach {
-            hooks.adopt(now_ms)?;
-            notices.extend(hooks.sync(now_ms)?);
-        } else {
-            let _ = maps::remove(&root.join("links"));
-            remove_filters()?;
-        }
+        let mut hooks = Hooks::new(ebpf, style, root.join("links"), options.wanted, options.duty);
+        hooks.adopt(now_ms)?;
+        notices.extend(hooks.sync(now_ms)?);
         // From here on no program adds to former tables.
         tables.grace_period()?;
         for tables in foreign {
@@ -219,7 +213,7 @@ impl KernelSource {
             notices.push(Notice::new("foreign_tables", detail, held));
             maps::remove(tables.dir()).map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, attach: options.attach, inherited }, notices))
+        Ok((Self { tables, former: ours, hooks, inherited }, notices))
     }
 
     /// The tables that are being filled.
@@ -250,7 +244,16 @@ impl KernelSource {
     /// # Errors
     /// Those of [`Hooks::sync`].
     pub fn sync_hooks(&mut self, now_ms: i64) -> Result<Vec<Notice>, KernelError> {
-        if self.attach { self.hooks.sync(now_ms) } else { Ok(Vec::new()) }
+        self.hooks.sync(now_ms)
+    }
+
+    /// Says what the programs are for, and brings it about.
+    ///
+    /// # Errors
+    /// Those of [`Hooks::sync`].
+    pub fn set_duty(&mut self, duty: Duty, now_ms: i64) -> Result<Vec<Notice>, KernelError> {
+        self.hooks.set_duty(duty);
+        self.hooks.sync(now_ms)
     }
 
     /// The attached programs.
@@ -266,7 +269,8 @@ impl KernelSource {
         let hooks = self.hooks.list();
         let present = link::interfaces().map_err(KernelError::Netlink)?;
         let metered = |i: link::Interface| {
-            let mut ours = hooks.iter().filter(|hook| hook.ifindex == i.index).peekable();
+            let metering = |hook: &&HookInfo| hook.ifindex == i.index && hook.program != program::STAMP;
+            let mut ours = hooks.iter().filter(metering).peekable();
             ours.peek()?;
             let adopted = ours.all(|hook| hook.adopted);
             Some(Metered { name: i.name, index: i.index, packets: i.packets.iter().sum(), adopted })

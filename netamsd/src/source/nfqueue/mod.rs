@@ -1,6 +1,7 @@
 //! The source in user space.
 
 pub mod cache;
+mod estimate;
 mod fragments;
 mod journal;
 mod prefixes;
