@@ -53,12 +53,12 @@ fn configuration_errors_name_the_place_and_the_key() {
     refuses_config(
         &namespace,
         &format!("{good}[policy]\n"),
-        ":14:2: unknown field `policy`, expected one of `state`, `timezone`, `kernel`, `accounting`, `control`, `log`, `unit`",
+        ":14:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
     );
     refuses_config(
         &namespace,
         &good.replace("spill", "spil"),
-        ":6:1: unknown field `spil`, expected one of `interfaces`, `mode`, `attach`, `flows`, `spill`, `on_exit`, `bpffs`",
+        ":6:1: unknown field `spil`, expected one of `interfaces`, `attach`, `flows`, `spill`, `on_exit`, `bpffs`",
     );
     refuses_config(
         &namespace,
@@ -243,7 +243,7 @@ fn a_newer_or_damaged_database_is_refused_and_left_alone() {
         &daemon.place,
         &mut daemon.place.command(),
         DATA,
-        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 1; install the newer release",
+        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 2; install the newer release",
     );
     assert!(fs::read(&database).expect("the database") == newer, "the newer database was changed");
 

@@ -262,7 +262,7 @@ fn a_hook_that_was_removed_while_the_daemon_was_dead_is_on_record() {
 }
 
 #[test]
-fn mode_off_takes_over_nothing_and_leaves_no_program() {
+fn source_off_takes_over_nothing_and_leaves_no_program() {
     if !require_live() {
         return;
     }
@@ -273,7 +273,7 @@ fn mode_off_takes_over_nothing_and_leaves_no_program() {
         let sent = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");
         daemon.kill9();
         let text = std::fs::read_to_string(daemon.place.config_file()).expect("the configuration");
-        let text = text.replace("[kernel]\n", "[kernel]\nmode = \"off\"\n");
+        let text = text.replace("[kernel]\n", "source = \"off\"\n[kernel]\n");
         std::fs::write(daemon.place.config_file(), text).expect("write the configuration");
         daemon.start_again();
         assert!(daemon.node().hooks.is_empty());

@@ -17,13 +17,21 @@ impl Config {
     /// Checks everything that the types do not express; [`Config::load`] and [`Config::parse`] have done so.
     pub fn validate(&self) -> Result<(), Problem> {
         not_empty("state", &self.state)?;
+        if self.mode == Mode::Divert && self.source == DataSource::Kernel {
+            return Err(Problem::DivertByKernel);
+        }
         self.kernel.interfaces.iter().try_for_each(|pattern| interfaces::check(pattern))?;
+        let inexpressible = self.kernel.interfaces.iter().find(|pattern| !netfilter_pattern(pattern));
+        if let Some(pattern) = inexpressible.filter(|_| self.source == DataSource::Nfqueue) {
+            return Err(Problem::NetfilterPattern(pattern.clone()));
+        }
         in_range("kernel.flows", self.kernel.flows, SLOTS)?;
         if !self.kernel.flows.is_power_of_two() {
             return Err(Problem::NotPowerOfTwo { key: "kernel.flows", value: self.kernel.flows });
         }
         in_range("kernel.spill", self.kernel.spill, SLOTS)?;
         not_empty("kernel.bpffs", &self.kernel.bpffs)?;
+        self.nfqueue.validate()?;
         in_range("accounting.interval_ms", self.accounting.interval_ms, INTERVAL_MS)?;
         in_range("accounting.idle_timeout_s", self.accounting.idle_timeout_s, TIMEOUT_S)?;
         in_range("accounting.active_timeout_s", self.accounting.active_timeout_s, TIMEOUT_S)?;
@@ -39,7 +47,7 @@ impl Config {
     }
 }
 
-fn in_range(key: &'static str, value: u32, range: RangeInclusive<u32>) -> Result<(), Problem> {
+pub(super) fn in_range(key: &'static str, value: u32, range: RangeInclusive<u32>) -> Result<(), Problem> {
     if range.contains(&value) {
         Ok(())
     } else {
@@ -47,6 +55,6 @@ fn in_range(key: &'static str, value: u32, range: RangeInclusive<u32>) -> Result
     }
 }
 
-fn not_empty(key: &'static str, value: &Path) -> Result<(), Problem> {
+pub(super) fn not_empty(key: &'static str, value: &Path) -> Result<(), Problem> {
     if value.as_os_str().is_empty() { Err(Problem::Empty(key)) } else { Ok(()) }
 }

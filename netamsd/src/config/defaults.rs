@@ -7,7 +7,11 @@ impl Default for Config {
         Self {
             state: "/var/lib/netams".into(),
             timezone: Zone::local(),
+            source: DataSource::Kernel,
+            mode: Mode::Tee,
+            default_policy: DefaultPolicy::Pass,
             kernel: KernelConfig::default(),
+            nfqueue: NfqueueConfig::default(),
             accounting: AccountingConfig::default(),
             control: ControlConfig::default(),
             log: LogConfig::default(),
@@ -21,12 +25,31 @@ impl Default for KernelConfig {
         Self {
             // Not a default of the file, which has to say it.
             interfaces: Vec::new(),
-            mode: Mode::Tee,
             attach: Attach::Auto,
             flows: 65_536,
             spill: 16_384,
             on_exit: OnExit::Detach,
             bpffs: "/sys/fs/bpf".into(),
+        }
+    }
+}
+
+impl Default for NfqueueConfig {
+    fn default() -> Self {
+        Self {
+            chains: vec![Chain::Forward, Chain::Input, Chain::Output],
+            first_queue: 2050,
+            queues: 1,
+            gso: Gso::Auto,
+            fail: Fail::Open,
+            offload: false,
+            backend: Backend::Auto,
+            copy_bytes: 128,
+            max_packets: 65_535,
+            stamp_mask: 0xffff_0000,
+            handover_mark: 0x800,
+            connmark_mask: 0xff00_0000,
+            tables: "/dev/shm/netams".into(),
         }
     }
 }

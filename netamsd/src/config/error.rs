@@ -86,6 +86,48 @@ pub enum Problem {
     /// Longer than any interface name.
     #[error("kernel.interfaces: no interface can match `{0}`, names have at most 15 bytes")]
     LongPattern(String),
+    /// Rules cannot say it.
+    #[error(
+        "kernel.interfaces: netfilter cannot match `{}`, with source = \"nfqueue\" write names, or beginnings such as wan*",
+        .0.escape_debug()
+    )]
+    NetfilterPattern(String),
+    /// The kernel source does not enforce.
+    #[error("mode is \"divert\", but only source = \"nfqueue\" enforces, choose that or mode = \"tee\"")]
+    DivertByKernel,
+    /// A chain would queue its packets twice.
+    #[error("nfqueue.chains has `{0}` twice, remove one")]
+    ChainTwice(&'static str),
+    /// More queues than numbers.
+    #[error(
+        "nfqueue needs queues up to number {last}, the last there can be is {max}, lower nfqueue.first_queue"
+    )]
+    QueueNumbers {
+        /// The last that is needed.
+        last: u32,
+        /// The last there can be.
+        max: u32,
+    },
+    /// A mask or mark of the wrong form.
+    #[error("{key} is {value:#x}, it must be {wanted} such as {example:#x}")]
+    Bits {
+        /// Path of the key.
+        key: &'static str,
+        /// As configured.
+        value: u32,
+        /// Its form.
+        wanted: &'static str,
+        /// A value of that form.
+        example: u32,
+    },
+    /// One bit of the fwmark for two things.
+    #[error("nfqueue.handover_mark is {mark:#x}, a bit of nfqueue.stamp_mask ({mask:#x}), choose another")]
+    SharedBit {
+        /// `handover_mark`.
+        mark: u32,
+        /// `stamp_mask`.
+        mask: u32,
+    },
     /// Something about one unit.
     #[error("unit `{}` {problem}", name.escape_debug())]
     Unit {
@@ -212,9 +254,21 @@ fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
         Problem::NoInterfaces => "kernel",
         Problem::Range { key, .. } | Problem::NotPowerOfTwo { key, .. } | Problem::Empty(key) => key,
         Problem::LongSocket { .. } => "control.socket",
-        Problem::Pattern(_) | Problem::LongPattern(_) => "kernel.interfaces",
+        Problem::Pattern(_) | Problem::LongPattern(_) | Problem::NetfilterPattern(_) => "kernel.interfaces",
+        Problem::DivertByKernel => "mode",
+        Problem::ChainTwice(_) => "nfqueue.chains",
+        Problem::QueueNumbers { .. } => "nfqueue.first_queue",
+        Problem::Bits { key, .. } => key,
+        Problem::SharedBit { .. } => {
+            let [mark, mask] = ["nfqueue.handover_mark", "nfqueue.stamp_mask"];
+            return offset_of_key(document, mark).or_else(|| offset_of_key(document, mask));
+        }
         Problem::Unit { name, .. } => return offset_of_unit(document, name),
     };
+    offset_of_key(document, path)
+}
+
+fn offset_of_key(document: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut keys = path.split('.');
     let mut value = document.get(keys.next()?)?;
     for key in keys {

@@ -42,6 +42,14 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
+/// Whether rules of nft and iptables can match the same interfaces as `pattern`: it is a name, or the beginning of one and
+/// a `*`. Two kinds of names are out of reach: those that end in iptables' own wildcard `+`, and those with what nft's
+/// grammar does not let through.
+pub fn netfilter_pattern(pattern: &str) -> bool {
+    let fixed = pattern.strip_suffix('*').unwrap_or(pattern);
+    pattern.len() <= NAME_MAX && !pattern.ends_with('+') && !fixed.contains(['*', '?', '"', '\\'])
+}
+
 /// Refuses a pattern that no interface name can match.
 pub(super) fn check(pattern: &str) -> Result<(), Problem> {
     let never = pattern.chars().any(|char| char == '/' || char.is_whitespace() || char.is_control());
@@ -100,6 +108,20 @@ mod tests {
         }
         assert!(interface_matches(&["*", "lo"], "lo"));
         assert!(interface_matches(&["lo*"], "lo1"));
+    }
+
+    #[test]
+    fn netfilter_knows_names_and_beginnings() {
+        for pattern in
+            ["eth0", "wan*", "*", "lo", "eth0.100", "br-0123456789ab", "br-0123456789a*", "a+b", "a+*"]
+        {
+            assert!(netfilter_pattern(pattern), "{pattern}");
+        }
+        for pattern in
+            ["*eth", "e*0", "**", "eth?", "?", "?*", "eth+", "+", "br-0123456789ab*", "a\"b", "a\\*"]
+        {
+            assert!(!netfilter_pattern(pattern), "{pattern}");
+        }
     }
 
     #[test]

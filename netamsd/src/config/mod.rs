@@ -9,6 +9,7 @@ mod check;
 mod defaults;
 mod error;
 mod interfaces;
+mod nfqueue;
 mod units;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
 pub use error::{ConfigError, Position, Problem, UnitProblem};
-pub use interfaces::interface_matches;
+pub use interfaces::{interface_matches, netfilter_pattern};
+pub use nfqueue::{Backend, Chain, Fail, Gso, NfqueueConfig};
 
 use crate::policy::Zone;
 pub use crate::policy::{UnitConfig, UnitKind};
@@ -31,8 +33,16 @@ pub struct Config {
     pub state: PathBuf,
     /// Zone in which times are shown and days are cut.
     pub timezone: Zone,
-    /// The kernel source.
+    /// What counts packets.
+    pub source: DataSource,
+    /// Whether verdicts are enforced.
+    pub mode: Mode,
+    /// What becomes of a packet that no policy decides, in [`Mode::Divert`].
+    pub default_policy: DefaultPolicy,
+    /// The kernel source, and what both sources have in common: interfaces and sizes of the tables.
     pub kernel: KernelConfig,
+    /// The source of netfilter queues.
+    pub nfqueue: NfqueueConfig,
     /// Draining, flow records, retention.
     pub accounting: AccountingConfig,
     /// The control socket.
@@ -44,14 +54,12 @@ pub struct Config {
     pub units: Vec<UnitConfig>,
 }
 
-/// `[kernel]`: where and how packets are counted.
+/// `[kernel]`: where packets are counted, and how by the kernel source.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelConfig {
     /// Patterns for [`interface_matches`]. The one key without a default.
     pub interfaces: Vec<String>,
-    /// Whether packets are counted.
-    pub mode: Mode,
     /// How the program is attached.
     pub attach: Attach,
     /// Flow slots per CPU in each half of the first-level table; a power of two.
@@ -64,14 +72,36 @@ pub struct KernelConfig {
     pub bpffs: PathBuf,
 }
 
-/// `kernel.mode`.
+/// `source`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataSource {
+    /// eBPF programs on tc hooks.
+    Kernel,
+    /// The daemon itself, from netfilter queues.
+    Nfqueue,
+    /// Nothing is counted.
+    Off,
+}
+
+/// `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Count copies; never drop.
+    /// Count; never drop.
     Tee,
-    /// Do not attach.
-    Off,
+    /// Count what passes, and drop what policies say.
+    Divert,
+}
+
+/// `default_policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefaultPolicy {
+    /// Let it pass.
+    Pass,
+    /// Drop it.
+    Drop,
 }
 
 /// `kernel.attach`.

@@ -39,6 +39,7 @@ fn the_sample_names_every_key() {
     for (table, header) in [
         ("", ""),
         ("kernel", "[kernel]"),
+        ("nfqueue", "[nfqueue]"),
         ("accounting", "[accounting]"),
         ("control", "[control]"),
         ("log", "[log]"),
@@ -82,14 +83,30 @@ fn every_key_is_read() {
         r#"
         state = "/state"
         timezone = "Europe/Berlin"
+        source = "nfqueue"
+        mode = "divert"
+        default_policy = "drop"
         [kernel]
         interfaces = ["wan*"]
-        mode = "off"
         attach = "clsact"
         flows = 256
         spill = 1000
         on_exit = "stay"
         bpffs = "/bpf"
+        [nfqueue]
+        chains = ["output", "forward"]
+        first_queue = 0
+        queues = 64
+        gso = "estimate"
+        fail = "closed"
+        offload = true
+        backend = "iptables"
+        copy_bytes = 96
+        max_packets = 1048576
+        stamp_mask = 0x0ffff000
+        handover_mark = 0x80000000
+        connmark_mask = 255
+        tables = "/tables"
         [accounting]
         interval_ms = 50
         idle_timeout_s = 1
@@ -107,14 +124,31 @@ fn every_key_is_read() {
     let expected = Config {
         state: "/state".into(),
         timezone: Zone::parse("Europe/Berlin").unwrap(),
+        source: DataSource::Nfqueue,
+        mode: Mode::Divert,
+        default_policy: DefaultPolicy::Drop,
         kernel: KernelConfig {
             interfaces: vec!["wan*".to_owned()],
-            mode: Mode::Off,
             attach: Attach::Clsact,
             flows: 256,
             spill: 1000,
             on_exit: OnExit::Stay,
             bpffs: "/bpf".into(),
+        },
+        nfqueue: NfqueueConfig {
+            chains: vec![Chain::Output, Chain::Forward],
+            first_queue: 0,
+            queues: 64,
+            gso: Gso::Estimate,
+            fail: Fail::Closed,
+            offload: true,
+            backend: Backend::Iptables,
+            copy_bytes: 96,
+            max_packets: 1_048_576,
+            stamp_mask: 0x0fff_f000,
+            handover_mark: 0x8000_0000,
+            connmark_mask: 0xff,
+            tables: "/tables".into(),
         },
         accounting: AccountingConfig {
             interval_ms: 50,
@@ -157,7 +191,28 @@ fn syntax_and_types() {
         ("flows = 256\nflows = 512", "line 4, column 1: duplicate key at `flows`"),
         ("spill = \"many\"", "line 3, column 9: kernel.spill: invalid type: string \"many\", expected u32"),
         ("spill = -1", "line 3, column 9: kernel.spill: invalid value: integer `-1`, expected u32"),
-        ("mode = \"tea\"", "line 3, column 8: kernel.mode: unknown variant `tea`, expected `tee` or `off`"),
+        (
+            "mode = \"tee\"",
+            "line 3, column 1: unknown field `mode`, expected one of `interfaces`, `attach`, `flows`, `spill`, \
+             `on_exit`, `bpffs`",
+        ),
+        (
+            "[nfqueue]\ngso = \"off\"",
+            "line 4, column 7: nfqueue.gso: unknown variant `off`, expected one of `auto`, `exact`, `estimate`",
+        ),
+        (
+            "[nfqueue]\nfail = \"shut\"",
+            "line 4, column 8: nfqueue.fail: unknown variant `shut`, expected `open` or `closed`",
+        ),
+        (
+            "[nfqueue]\nbackend = \"ipfw\"",
+            "line 4, column 11: nfqueue.backend: unknown variant `ipfw`, expected one of `auto`, `nft`, `iptables`",
+        ),
+        (
+            "[nfqueue]\nchains = [\"forward\", \"prerouting\"]",
+            "line 4, column 22: nfqueue.chains: unknown variant `prerouting`, expected one of `forward`, `input`, \
+             `output`",
+        ),
         (
             "[accounting]\nintervall_ms = 5000",
             "line 4, column 1: unknown field `intervall_ms`, expected one of `interval_ms`, `idle_timeout_s`, \
@@ -165,8 +220,8 @@ fn syntax_and_types() {
         ),
         (
             "[acounting]\ninterval_ms = 5000",
-            "line 3, column 2: unknown field `acounting`, expected one of `state`, `timezone`, `kernel`, \
-             `accounting`, `control`, `log`, `unit`",
+            "line 3, column 2: unknown field `acounting`, expected one of `state`, `timezone`, `source`, \
+             `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
         ),
         (
             "[control]\nothers_may_read = \"no\"",
@@ -183,6 +238,52 @@ fn syntax_and_types() {
         ),
     ] {
         assert_eq!(sentence(rest), expected);
+    }
+}
+
+#[test]
+fn words_at_the_top() {
+    let end = "[kernel]\ninterfaces = []";
+    for (line, expected) in [
+        (
+            "source = \"ebpf\"",
+            "line 1, column 10: source: unknown variant `ebpf`, expected one of `kernel`, `nfqueue`, `off`",
+        ),
+        ("mode = \"off\"", "line 1, column 8: mode: unknown variant `off`, expected `tee` or `divert`"),
+        (
+            "default_policy = \"deny\"",
+            "line 1, column 18: default_policy: unknown variant `deny`, expected `pass` or `drop`",
+        ),
+        (
+            "mode = \"divert\"",
+            "line 1, column 8: mode is \"divert\", but only source = \"nfqueue\" enforces, choose that or \
+             mode = \"tee\"",
+        ),
+    ] {
+        assert_eq!(Config::parse(&format!("{line}\n{end}")).unwrap_err().to_string(), expected);
+    }
+    for source in ["nfqueue", "off"] {
+        let config = Config::parse(&format!("source = {source:?}\nmode = \"divert\"\n{end}")).unwrap();
+        assert_eq!(config.mode, Mode::Divert, "{source}");
+    }
+}
+
+#[test]
+fn netfilter_has_fewer_patterns() {
+    let parse = |source, pattern: &str| {
+        Config::parse(&format!("source = {source:?}\n[kernel]\ninterfaces = [\"eth0\", {pattern:?}]"))
+    };
+    for pattern in ["*", "wan*"] {
+        assert_eq!(parse("nfqueue", pattern).unwrap().kernel.interfaces[1], pattern);
+    }
+    for pattern in ["eth?", "*.100"] {
+        assert_eq!(parse("kernel", pattern).unwrap().kernel.interfaces[1], pattern);
+        let error = parse("nfqueue", pattern).unwrap_err().to_string();
+        let expected = "with source = \"nfqueue\" write names, or beginnings such as wan*";
+        assert_eq!(
+            error,
+            format!("line 3, column 14: kernel.interfaces: netfilter cannot match `{pattern}`, {expected}")
+        );
     }
 }
 

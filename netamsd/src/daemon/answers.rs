@@ -25,7 +25,7 @@ pub struct Context {
     pub id: u32,
     /// Milliseconds UTC since 1970.
     pub started_ms: i64,
-    /// 0 off, 1 tee.
+    /// 0 off, 1 tee, 2 divert.
     pub mode: u8,
     /// 0 info, 1 debug, 2 trace.
     pub debug: u8,

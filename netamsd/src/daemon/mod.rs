@@ -30,7 +30,7 @@ use self::{
     meter::{Meter, Order, announce_links},
 };
 use crate::{
-    config::{Attach, Config, LogLevel, Mode, interface_matches},
+    config::{Attach, Config, DataSource, LogLevel, Mode, interface_matches},
     control::{self, ControlError, Server},
     policy::{Units, Zone},
     source::{
@@ -77,7 +77,7 @@ pub fn source_options(config: &Config, units: &Units, store: u64) -> Options {
             Attach::Tcx => Some(Style::Tcx),
             Attach::Clsact => Some(Style::Clsact),
         },
-        duty: if config.kernel.mode == Mode::Off { Duty::None } else { Duty::Meter },
+        duty: if config.source == DataSource::Kernel { Duty::Meter } else { Duty::None },
         flows: config.kernel.flows,
         spill: config.kernel.spill,
         bpffs: config.kernel.bpffs.clone(),
@@ -124,7 +124,11 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let context = Arc::new(Context {
         id,
         started_ms,
-        mode: u8::from(config.kernel.mode == Mode::Tee),
+        mode: match (config.source, config.mode) {
+            (DataSource::Off, _) => 0,
+            (_, Mode::Tee) => 1,
+            (_, Mode::Divert) => 2,
+        },
         debug: match config.log.level {
             LogLevel::Debug => 1,
             LogLevel::Trace => 2,
