@@ -8,7 +8,20 @@ mod mapping;
 pub mod nfqueue;
 pub mod tables;
 
+use std::io::{self, Read};
+
 pub use clock::{Clock, unix_ms};
+
+/// Random odd numbers: seeds of hashes, identities of tables.
+fn random() -> io::Result<[u64; 8]> {
+    let mut bytes = [0; 64];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let mut numbers = [0; 8];
+    for (number, chunk) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        *number = chunk.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) | 1;
+    }
+    Ok(numbers)
+}
 
 /// Something that belongs in the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]

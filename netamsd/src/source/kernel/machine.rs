@@ -99,18 +99,6 @@ pub(super) fn mark() -> io::Result<[u32; 2]> {
     Ok([first, first + 1])
 }
 
-/// Random odd numbers.
-pub(super) fn seeds() -> io::Result<[u64; 8]> {
-    use std::io::Read;
-    let mut bytes = [0; 64];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let mut seeds = [0; 8];
-    for (seed, chunk) in seeds.iter_mut().zip(bytes.chunks_exact(8)) {
-        *seed = chunk.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) | 1;
-    }
-    Ok(seeds)
-}
-
 /// `MemAvailable` of /proc/meminfo, bytes.
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;

@@ -34,7 +34,7 @@ pub use self::{
 use self::{
     error::chain,
     hooks::Hooks,
-    machine::{mark, netns, seeds},
+    machine::{mark, netns},
 };
 use super::{
     Clock, Notice,
@@ -119,7 +119,7 @@ pub fn load(
     pins: Option<&Path>,
 ) -> Result<Ebpf, KernelError> {
     let attempt = || -> Result<Ebpf, String> {
-        let seed = seeds().map_err(|e| e.to_string())?;
+        let seed = super::random().map_err(|e| e.to_string())?;
         let mark = mark().map_err(|e| e.to_string())?;
         let mut loader = EbpfLoader::new();
         for (name, entries) in geometry.entries() {
@@ -363,7 +363,7 @@ fn former_tables(root: &Path, store: u64) -> Result<(Vec<Tables>, Vec<Tables>), 
 
 fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(Tables, Ebpf), KernelError> {
     info!("flow tables: {}", fits(geometry)?);
-    let id = seeds().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
+    let id = super::random().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
     let dir = root.join(format!("{id:016x}"));
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
     let made = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(&dir)).and_then(|ebpf| {

@@ -1,0 +1,183 @@
+//! One queue with its thread, over all the times that it had to be started anew.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{
+    NfqueueError,
+    cache::Partition,
+    netlink::{Queue, QueueOptions},
+    shared::Tables,
+    status::QueueStatus,
+    worker::{Orders, Segments, Worker},
+};
+use crate::source::{Notice, unix_ms};
+
+/// Looks in a row at which packets waited and none was received before the thread is said to hang.
+const STUCK: u32 = 3;
+
+/// A queue as it stands; counts are since it was first bound.
+#[derive(Debug, Clone)]
+pub struct LaneInfo {
+    /// Number of the queue.
+    pub number: u16,
+    /// Super-packets come whole.
+    pub gso: bool,
+    /// Packets that wait for a verdict.
+    pub waiting: u64,
+    /// Packets that came out.
+    pub received: u64,
+    /// Gaps in their ids.
+    pub lost: u64,
+    /// Packets that the kernel did not queue because the queue was full.
+    pub full: u64,
+    /// Times that the thread had to be started anew.
+    pub restarts: u64,
+    /// Bound since, milliseconds UTC since 1970.
+    pub since_ms: i64,
+}
+
+/// A queue and its thread.
+pub struct Lane {
+    thread: u32,
+    options: QueueOptions,
+    segments: Segments,
+    worker: Option<Worker>,
+    /// What former threads and bindings had.
+    received: u64,
+    lost: u64,
+    full: u64,
+    /// `queue_dropped` of this binding when last seen.
+    full_now: u64,
+    restarts: u64,
+    since_ms: i64,
+    /// Received at the last look, and for how many looks that has not changed while packets waited.
+    seen: (u64, u32),
+}
+
+impl Lane {
+    /// A queue that is not bound yet. `thread` is its part of the tables.
+    pub fn new(thread: u32, options: QueueOptions, segments: Segments) -> Self {
+        Self {
+            thread,
+            options,
+            segments,
+            worker: None,
+            received: 0,
+            lost: 0,
+            full: 0,
+            full_now: 0,
+            restarts: 0,
+            since_ms: 0,
+            seen: (0, 0),
+        }
+    }
+
+    /// Number of the queue.
+    pub fn number(&self) -> u16 {
+        self.options.number
+    }
+
+    /// Binds the queue and starts its thread.
+    ///
+    /// # Errors
+    /// When the queue cannot be had.
+    pub fn start(&mut self, tables: &Tables, orders: &Arc<Orders>) -> Result<(), NfqueueError> {
+        let seed = crate::source::random().map_err(|e| NfqueueError::System("/dev/urandom", e))?;
+        let partition = Partition::open(tables.dir(), tables.geometry(), self.thread, seed)?;
+        let queue = Queue::bind(&self.options)?;
+        let worker = Worker::start(queue, partition, self.segments, Arc::clone(orders));
+        self.worker = Some(worker.map_err(NfqueueError::Thread)?);
+        self.since_ms = unix_ms();
+        Ok(())
+    }
+
+    /// Tells the thread to end.
+    pub fn tell_to_stop(&self) {
+        if let Some(worker) = &self.worker {
+            worker.stop();
+        }
+    }
+
+    /// Waits for the thread's end.
+    pub fn join(mut self) {
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
+            worker.join();
+        }
+    }
+
+    /// How it stands; `status` is its line in the kernel's list.
+    pub fn info(&self, status: Option<&QueueStatus>) -> LaneInfo {
+        let (received, lost) = self.pulse();
+        LaneInfo {
+            number: self.number(),
+            gso: self.options.gso,
+            waiting: status.map_or(0, |s| s.waiting.into()),
+            received,
+            lost,
+            full: self.full + status.map_or(self.full_now, |s| s.queue_dropped.into()),
+            restarts: self.restarts,
+            since_ms: self.since_ms,
+        }
+    }
+
+    fn pulse(&self) -> (u64, u64) {
+        let now = self.worker.as_ref().map_or((0, 0), |worker| {
+            let pulse = &worker.pulse;
+            (pulse.received.load(Ordering::Relaxed), pulse.lost.load(Ordering::Relaxed))
+        });
+        (self.received + now.0, self.lost + now.1)
+    }
+
+    /// Starts the thread anew when it has ended or its queue is not its own any more.
+    pub fn watch(
+        &mut self,
+        status: Option<&QueueStatus>,
+        tables: &Tables,
+        orders: &Arc<Orders>,
+        now_ms: i64,
+    ) -> Option<Notice> {
+        let number = self.number();
+        let ended = self.worker.as_ref().is_none_or(Worker::is_finished);
+        if let Some(status) = status.filter(|_| !ended) {
+            self.full_now = status.queue_dropped.into();
+            return self.watch_progress(status.waiting);
+        }
+        let (received, lost) = self.pulse();
+        (self.received, self.lost) = (received, lost);
+        self.full += std::mem::take(&mut self.full_now);
+        let reason = self.worker.take().and_then(|worker| {
+            worker.stop();
+            worker.join()
+        });
+        let reason = reason.unwrap_or_else(|| "the kernel gave it away".to_owned());
+        match self.start(tables, orders) {
+            Ok(()) => {
+                self.restarts += 1;
+                self.since_ms = now_ms;
+                let detail = format!("queue {number} had failed and is served again: {reason}");
+                Some(Notice::new("queue_restarted", detail, 0))
+            }
+            // Said once; the next look tries again.
+            Err(e) if self.seen.1 == 0 => {
+                self.seen.1 = STUCK;
+                let detail = format!("queue {number} has failed: {reason}; it cannot be served again yet: {e}");
+                Some(Notice::new("queue_failed", detail, 0))
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn watch_progress(&mut self, waiting: u32) -> Option<Notice> {
+        let (received, _) = self.pulse();
+        if waiting == 0 || received != self.seen.0 {
+            self.seen = (received, 0);
+            return None;
+        }
+        self.seen.1 = self.seen.1.saturating_add(1);
+        (self.seen.1 == STUCK).then(|| {
+            let detail = format!("queue {}: {waiting} packets wait, and its thread takes none", self.number());
+            Notice::new("queue_stuck", detail, 0)
+        })
+    }
+}

@@ -1,0 +1,296 @@
+//! One thread a queue: receives packets, counts them, and sends their verdicts.
+//!
+//! ```text
+//! netfilter queue --> receive (up to 256) --> parse, count each --> verdicts: drops, then "accept up to"
+//!        ^                                                              |
+//!        +--------------------------------------------------------------+
+//! ```
+//!
+//! A packet is counted before its verdict is sent: a daemon that is killed in between has counted packets that the kernel
+//! then drops, and passed none that it has not counted.
+
+use std::{
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    cache::{Fate, Partition, Way},
+    estimate::Estimator,
+    netlink::{Message, Queue, QueueError, Verdict},
+};
+use crate::packet::{Gso, Parsed, parse_ip};
+
+/// How long a thread waits for packets before it looks whether it is to end.
+const WAIT: Duration = Duration::from_millis(100);
+/// How long an interface's MTU is believed.
+const MTU_AGE: Duration = Duration::from_secs(10);
+const DEFAULT_MTU: u32 = 1500;
+
+/// How super-packets are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segments {
+    /// By the size that the tc program has written into the mark, under this mask; by inference where there is none.
+    Stamped(u32),
+    /// The kernel cuts them before.
+    Cut,
+    /// By inference.
+    Inferred,
+}
+
+/// The marks by which the gate knows packets that come back with a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    /// Bits that are used.
+    pub mask: u32,
+    /// To pass.
+    pub accept: u32,
+    /// To be dropped.
+    pub drop: u32,
+}
+
+/// What all threads are told while they run.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// Mark what is counted with this bit; 0 outside a handover.
+    pub handover: AtomicU32,
+    /// Drop what passes.
+    pub drop: AtomicBool,
+    /// Verdicts go to the connmark by these marks, and packets are not counted here: mask (0: not so), accept, drop.
+    pub offload: [AtomicU32; 3],
+}
+
+impl Orders {
+    fn decided(&self) -> Option<Decided> {
+        let [mask, accept, drop] = self.offload.each_ref().map(|word| word.load(Ordering::SeqCst));
+        (mask != 0).then_some(Decided { mask, accept, drop })
+    }
+}
+
+/// What a thread says of itself.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Packets that came out of the queue.
+    pub received: AtomicU64,
+    /// Gaps in their ids.
+    pub lost: AtomicU64,
+}
+
+/// A running thread.
+pub struct Worker {
+    thread: JoinHandle<Result<(), QueueError>>,
+    stop: Arc<AtomicBool>,
+    /// What it has done.
+    pub pulse: Arc<Pulse>,
+}
+
+impl Worker {
+    /// Starts a thread that serves `queue`. `partition` is `None` where packets are not counted.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn start(
+        queue: Queue,
+        partition: Partition,
+        segments: Segments,
+        orders: Arc<Orders>,
+    ) -> std::io::Result<Self> {
+        let (stop, pulse) = (Arc::new(AtomicBool::new(false)), Arc::new(Pulse::default()));
+        let (stopped, beat) = (Arc::clone(&stop), Arc::clone(&pulse));
+        let name = format!("queue-{}", queue.number());
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || Service::new(partition, segments, orders, beat).run(queue, &stopped))?;
+        Ok(Self { thread, stop, pulse })
+    }
+
+    /// Whether the thread has ended by itself.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Tells the thread to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for its end; the reason, if it was not told to.
+    pub fn join(self) -> Option<String> {
+        match self.thread.join() {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => Some(e.to_string()),
+            Err(_) => Some("the thread has panicked".to_owned()),
+        }
+    }
+}
+
+/// A packet that waits for its verdict to be sent.
+#[derive(Clone, Copy)]
+struct Judged {
+    id: u32,
+    verdict: Verdict,
+    mark: u32,
+}
+
+struct Service {
+    partition: Partition,
+    segments: Segments,
+    orders: Arc<Orders>,
+    pulse: Arc<Pulse>,
+    estimator: Option<Estimator>,
+    mtus: FxHashMap<u32, (u32, Instant)>,
+    judged: Vec<Judged>,
+}
+
+impl Service {
+    fn new(partition: Partition, segments: Segments, orders: Arc<Orders>, pulse: Arc<Pulse>) -> Self {
+        let estimator = (segments != Segments::Cut).then(Estimator::default);
+        let judged = Vec::with_capacity(super::netlink::BATCH);
+        Self { partition, segments, orders, pulse, estimator, mtus: FxHashMap::default(), judged }
+    }
+
+    fn run(mut self, mut queue: Queue, stop: &AtomicBool) -> Result<(), QueueError> {
+        while !stop.load(Ordering::SeqCst) {
+            self.turn(&mut queue)?;
+        }
+        queue.unbind()
+    }
+
+    fn turn(&mut self, queue: &mut Queue) -> Result<(), QueueError> {
+        let mut entered = false;
+        let (mut handover, mut drop, mut decided) = (0, false, None);
+        self.judged.clear();
+        let received = queue.receive(WAIT, |message| {
+            if !entered {
+                entered = true;
+                self.partition.enter();
+                // Inside the epoch, so that whoever gives an order can wait until it is followed.
+                handover = self.orders.handover.load(Ordering::SeqCst);
+                drop = self.orders.drop.load(Ordering::SeqCst);
+                decided = self.orders.decided();
+            }
+            match decided {
+                Some(decided) => self.decide(message, drop, decided),
+                None => self.count(message, drop, handover),
+            }
+        });
+        let sent = if entered { self.send(queue) } else { Ok(()) };
+        if entered {
+            self.partition.leave();
+        }
+        let received = received?;
+        self.pulse.received.fetch_add(u64::from(received.packets), Ordering::Relaxed);
+        self.pulse.lost.fetch_add(received.lost, Ordering::Relaxed);
+        sent
+    }
+
+    /// Verdicts other than acceptance one by one, then acceptance by ranges of ids: as many as there are different marks.
+    fn send(&mut self, queue: &mut Queue) -> Result<(), QueueError> {
+        for one in self.judged.iter().filter(|one| one.verdict != Verdict::Accept) {
+            queue.verdict(one.id, one.verdict, Some(one.mark));
+        }
+        let mut accepted = self.judged.iter().filter(|one| one.verdict == Verdict::Accept).peekable();
+        while let Some(one) = accepted.next() {
+            if accepted.peek().is_none_or(|next| next.mark != one.mark) {
+                queue.accept_through(one.id, Some(one.mark))?;
+            }
+        }
+        queue.send()
+    }
+
+    /// A verdict alone: the rules of the gate keep it in the connmark, and the kernel source counts.
+    fn decide(&mut self, message: &Message<'_>, drop: bool, decided: Decided) {
+        let verdict = if drop { decided.drop } else { decided.accept };
+        let mark = message.mark & !decided.mask | verdict;
+        self.judged.push(Judged { id: message.id, verdict: Verdict::Repeat, mark });
+    }
+
+    fn count(&mut self, message: &Message<'_>, drop: bool, handover: u32) {
+        let bytes = message.payload;
+        let mut parsed = parse_ip(bytes, message.len, message.ethertype, Gso::NONE);
+        let mut fate = Fate::Passed;
+        let mut mark = message.mark;
+        if message.gso {
+            let stamp = match self.segments {
+                Segments::Stamped(mask) => {
+                    mark &= !mask;
+                    (message.mark & mask) >> mask.trailing_zeros()
+                }
+                _ => 0,
+            };
+            let gso = if stamp != 0 {
+                Gso { size: stamp, segs: 0 }
+            } else {
+                fate = Fate::Estimated;
+                self.infer(&parsed, message)
+            };
+            parsed = parse_ip(bytes, message.len, message.ethertype, gso);
+        } else if let (Parsed::Ip(packet), Some(estimator)) = (&parsed, &mut self.estimator) {
+            estimator.observe(packet, bytes);
+        }
+        let mut verdict = Verdict::Accept;
+        if drop {
+            (fate, verdict) = (Fate::Dropped, Verdict::Drop);
+        }
+        self.partition.count(&parsed, way(message.hook), fate, u64::from(message.gap));
+        self.judged.push(Judged { id: message.id, verdict, mark: mark | handover });
+    }
+
+    fn infer(&mut self, parsed: &Parsed, message: &Message<'_>) -> Gso {
+        let device = if message.indev != 0 { message.indev } else { message.outdev };
+        let mtu = self.mtu(device);
+        match (parsed, &self.estimator) {
+            (Parsed::Ip(packet), Some(estimator)) => estimator.gso(packet, message.payload, mtu),
+            _ => Gso::NONE,
+        }
+    }
+
+    fn mtu(&mut self, device: u32) -> u32 {
+        let now = Instant::now();
+        if let Some((mtu, since)) = self.mtus.get(&device)
+            && now.duration_since(*since) < MTU_AGE
+        {
+            return *mtu;
+        }
+        let mtu = interface_mtu(device).unwrap_or(DEFAULT_MTU);
+        self.mtus.insert(device, (mtu, now));
+        mtu
+    }
+}
+
+/// Where netfilter's hooks stand (`enum nf_inet_hooks` of linux/netfilter.h): local in 1, forward 2, local out 3.
+fn way(hook: u8) -> Way {
+    match i32::from(hook) {
+        libc::NF_INET_LOCAL_IN => Way::In,
+        libc::NF_INET_LOCAL_OUT => Way::Out,
+        _ => Way::Through,
+    }
+}
+
+/// The MTU of a device in the network namespace of this thread, by SIOCGIFMTU (netdevice(7)).
+fn interface_mtu(index: u32) -> Option<u32> {
+    let socket = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::SockType::Datagram,
+        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .ok()?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: `ifr_name` has the length that the first call writes at most, terminated; the second one gets that ifreq and
+    // a socket that is open, and fills in the MTU.
+    let found = unsafe {
+        !libc::if_indextoname(index, request.ifr_name.as_mut_ptr()).is_null()
+            && libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) == 0
+    };
+    // SAFETY: filled in by the call above.
+    found.then(|| unsafe { request.ifr_ifru.ifru_mtu } as u32)
+}
