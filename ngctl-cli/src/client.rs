@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 use netams_proto as proto;
-use netams_proto::{COOKIE, FlowQuery, Greeting, Hello, Request, Response, VERSION, frame};
+use netams_proto::{
+    COOKIE, FlowQuery, Greeting, Hello, Request, Response, SourceKind, VERSION, Verdict, frame,
+};
 
 /// The daemon drains, commits and reads before it answers; one that takes longer hangs.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -66,6 +68,7 @@ impl Error {
                 proto::Error::Busy(_) | proto::Error::Store(_) | proto::Error::Closing => 75,
                 proto::Error::Denied(_) => 77,
                 proto::Error::Invalid(_) => 65,
+                proto::Error::Failed(_) => 71,
             },
         }
     }
@@ -90,16 +93,16 @@ pub struct Client {
     zone: Tz,
 }
 
-/// A method that asks one question and takes the answer of the same name.
+/// A method that sends one request and takes the response that belongs to it.
 macro_rules! question {
-    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty)?) -> $answer:ty, $variant:ident) => {
+    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty)?) -> $answer:ty, $request:ident => $response:ident) => {
         $(#[$doc])*
         ///
         /// # Errors
         /// When the daemon refuses or the connection fails.
         pub fn $name(&mut self $(, $arg: $type)?) -> Result<$answer, Error> {
-            match self.ask(&Request::$variant $(($arg))?)? {
-                Response::$variant(answer) => Ok(answer),
+            match self.ask(&Request::$request $(($arg))?)? {
+                Response::$response(answer) => Ok(answer),
                 Response::Error(error) => Err(error.into()),
                 _ => Err(Error::Unexpected { question: stringify!($name) }),
             }
@@ -154,27 +157,43 @@ impl Client {
 
     question!(
         /// The daemon and its hooks.
-        node() -> proto::Node, Node
+        node() -> proto::Node, Node => Node
     );
     question!(
         /// The historical counters.
-        info() -> proto::Info, Info
+        info() -> proto::Info, Info => Info
     );
     question!(
         /// Every term of the accounting identity.
-        ledger() -> proto::Ledger, Ledger
+        ledger() -> proto::Ledgers, Ledger => Ledger
     );
     question!(
         /// Flow records.
-        flows(query: FlowQuery) -> proto::Flows, Flows
+        flows(query: FlowQuery) -> proto::Flows, Flows => Flows
     );
     question!(
         /// Totals by unit.
-        units() -> proto::Units, Units
+        units() -> proto::Units, Units => Units
     );
     question!(
         /// Events, newest first.
-        events(top: u32) -> Vec<proto::Event>, Events
+        events(top: u32) -> Vec<proto::Event>, Events => Events
+    );
+    question!(
+        /// The source of packets.
+        source() -> proto::SourceStatus, Source => Source
+    );
+    question!(
+        /// Switches the source of packets.
+        set_source(kind: SourceKind) -> proto::SourceStatus, SetSource => Source
+    );
+    question!(
+        /// Sets what happens to packets that no policy decides.
+        set_default_policy(verdict: Verdict) -> proto::SourceStatus, SetDefaultPolicy => Source
+    );
+    question!(
+        /// The netfilter rules that the daemon has installed.
+        rules() -> proto::Rules, Rules => Rules
     );
 }
 

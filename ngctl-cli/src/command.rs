@@ -38,7 +38,8 @@ pub const COMMANDS: &[Command] = &[
         syntax: "flows [--top N] [--unit UNIT] [--src PREFIX] [--dst PREFIX] [--proto PROTO] [--port N] [--since TIME] \
                  [--sort bytes|packets|first|last] [--json|--csv] [--exact]",
         summary: "show flow records, the biggest first",
-        help: "Flows are unidirectional. Packets are packets on the wire, bytes are layer-3 bytes.\n\
+        help: "Flows are unidirectional. Packets are packets on the wire, bytes are layer-3 bytes. A `~`\n\
+               before them says that they are estimated.\n\
                Times are read and shown in the daemon's zone. An hour that a clock change repeats means its first\n\
                occurrence.\n\n\
                Examples:\n  ngctl flows --top 10\n  ngctl flows --unit server --since today --sort packets\n  \
@@ -51,7 +52,8 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "units [--json|--csv] [--exact]",
         summary: "show what each unit used today, this month and in total",
-        help: "In is traffic to the unit, out is traffic from it.\n\n\
+        help: "In is traffic to the unit, out is traffic from it. In CSV, `estimated` says that some packets in\n\
+               the store were inferred from super-packets whose segment size is not known.\n\n\
                Examples:\n  ngctl units\n  ngctl units --csv > units.csv",
         args: ask::UnitsArgs::augment_args,
         run: |matches, session| ask::units(args(matches)?, session),
@@ -76,14 +78,41 @@ pub const COMMANDS: &[Command] = &[
         run: |matches, session| ask::show(args(matches)?, session),
     },
     Command {
+        name: "source",
+        aliases: &[],
+        syntax: "source [--json]",
+        summary: "show where packets are taken from, how, and how many",
+        help: "`ngctl msg netams: source` switches. Rates are of packets on the wire; queues count a\n\
+               super-packet as one.\n\n\
+               Examples:\n  ngctl source\n  ngctl source --json | jq .packets_per_s",
+        args: ask::SourceArgs::augment_args,
+        run: |matches, session| ask::source(args(matches)?, session),
+    },
+    Command {
+        name: "rules",
+        aliases: &[],
+        syntax: "rules [--json|--csv] [--exact]",
+        summary: "show the netfilter rules of the daemon with their counters",
+        help: "A rule counts a super-packet as one packet. The counters of rules that queue are the ledger's\n\
+               reference. A narrow terminal cuts rules short; --csv shows them whole.\n\n\
+               Examples:\n  ngctl rules",
+        args: ask::RulesArgs::augment_args,
+        run: |matches, session| ask::rules(args(matches)?, session),
+    },
+    Command {
         name: "msg",
         aliases: &["cmd"],
-        syntax: "msg netams: info|ledger [--json] [--exact]",
+        syntax: "msg netams: MESSAGE [WORD] [--json] [--exact]",
         summary: "send a control message to the node and show its answer",
         help: "info    the historical counters on two lines\n  \
                mode: 0 off, 1 tee, 2 divert; default_policy: 1 drop, 2 pass; debug: 0 info, 1 debug, 2 trace\n\
-               ledger  the same as the command `ledger`\n\n\
-               Examples:\n  ngctl msg netams: info\n  ngctl msg netams: ledger --json",
+               ledger  the same as the command `ledger`\n\
+               source [kernel|nfqueue|off]\n        \
+               switches to this source at once, and shows what the command `source` does\n\
+               default_policy [pass|drop]\n        \
+               sets what happens to packets that no policy decides; nfqueue enforces it in mode divert\n\n\
+               Examples:\n  ngctl msg netams: info\n  ngctl msg netams: ledger --json\n  \
+               ngctl msg netams: source nfqueue\n  ngctl msg netams: default_policy drop",
         args: ask::MsgArgs::augment_args,
         run: |matches, session| ask::msg(args(matches)?, session),
     },
@@ -92,8 +121,9 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "ledger [--json] [--exact]",
         summary: "show where every packet seen has gone",
-        help: "The sums are cumulative since the daemon's store was created.\n\n\
-               Examples:\n  ngctl ledger\n  ngctl ledger --json | jq .lost",
+        help: "For each source: since the daemon's store was created, since the daemon's start, and since the\n\
+               source was switched last. Terms that a source does not have are left out.\n\n\
+               Examples:\n  ngctl ledger\n  ngctl ledger --json | jq '.ledgers[].total.lost'",
         args: ask::LedgerArgs::augment_args,
         run: |matches, session| ask::ledger(args(matches)?, session),
     },

@@ -49,7 +49,7 @@ impl Session<'_> {
             let why = clean(why);
             writeln!(
                 self.err,
-                "ngctl: warning: the newest counts are not in this answer, they wait in the kernel: {why}"
+                "ngctl: warning: the newest counts are not in this answer, they wait in the flow tables: {why}"
             )?;
         }
         Ok(())

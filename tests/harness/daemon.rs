@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use netams_proto::{Event, Flows, Info, Ledger, Node, SOCKET_ENV, Units};
+use netams_proto::{Event, Flows, Info, Ledgers, Node, Rules, SOCKET_ENV, SourceKind, SourceStatus, Units};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 use crate::config::Config;
+use crate::ledger::Ledger;
 use crate::ns::{Namespace, assert_success};
 use crate::poll::wait_for;
 
@@ -205,9 +206,29 @@ impl<'lab> Daemon<'lab> {
         self.ask(&["msg", "netams:", "info"])
     }
 
-    /// `ngctl msg netams: ledger`
+    /// `ngctl ledger`
+    pub fn ledgers(&self) -> Ledgers {
+        self.ask(&["ledger"])
+    }
+
+    /// `ngctl ledger`, the sources together.
     pub fn ledger(&self) -> Ledger {
-        self.ask(&["msg", "netams:", "ledger"])
+        self.ledgers().into()
+    }
+
+    /// `ngctl source`
+    pub fn source(&self) -> SourceStatus {
+        self.ask(&["source"])
+    }
+
+    /// `ngctl msg netams: source KIND`, which must succeed.
+    pub fn set_source(&self, kind: SourceKind) -> SourceStatus {
+        self.ask(&["msg", "netams:", "source", kind.name()])
+    }
+
+    /// `ngctl rules`
+    pub fn rules(&self) -> Rules {
+        self.ask(&["rules"])
     }
 
     /// `ngctl flows` with further arguments; 1000 records at most, the totals are those of all that match.

@@ -1,9 +1,41 @@
 //! The identity that holds after every scenario.
 
-use netams_proto::{Flows, Ledger};
+use std::ops::Deref;
+
+use netams_proto::{Flows, Ledgers, Terms};
 
 use crate::daemon::Daemon;
 use crate::truth::Traffic;
+
+/// The ledgers of all sources as one, since the store was created.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    /// Their terms, summed.
+    pub terms: Terms,
+    /// Batches committed.
+    pub commits: u64,
+    /// Why the store does not take batches now.
+    pub store_error: Option<String>,
+}
+
+/// So that a scenario reads `ledger.missed`.
+impl Deref for Ledger {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl From<Ledgers> for Ledger {
+    fn from(ledgers: Ledgers) -> Self {
+        Self {
+            terms: ledgers.ledgers.iter().fold(Terms::default(), |sum, ledger| sum.plus(&ledger.total)),
+            commits: ledgers.ledgers.iter().map(|ledger| ledger.commits).sum(),
+            store_error: ledgers.store_error,
+        }
+    }
+}
 
 /// Nothing seen is unaccounted for, and nothing was missed.
 pub fn assert_ledger(ledger: &Ledger) {
@@ -14,13 +46,18 @@ pub fn assert_ledger(ledger: &Ledger) {
 /// The identity alone, for scenarios with a gap: nothing seen is unaccounted for.
 pub fn assert_identity(ledger: &Ledger) {
     assert_eq!(ledger.lost, 0, "lost: {ledger:#?}");
-    assert_eq!(
-        ledger.seen,
-        ledger.packets_in + ledger.packets_out - ledger.already_counted,
-        "seen: {ledger:#?}"
-    );
-    let accounted = ledger.flow_packets + ledger.overflow_packets + ledger.non_ip + ledger.malformed;
-    assert_eq!(ledger.seen, accounted, "the identity: {ledger:#?}");
+    assert_explained(ledger);
+}
+
+/// The identity for scenarios in which queues lose packets: what is lost has a reason.
+pub fn assert_explained(ledger: &Ledger) {
+    let t = &ledger.terms;
+    let not_queued = t.queue_lost + t.queue_full + t.bypassed;
+    assert_eq!(t.unexplained, 0, "unexplained: {ledger:#?}");
+    assert_eq!(t.lost, not_queued as i64, "lost: {ledger:#?}");
+    assert_eq!(t.seen, t.packets_in + t.packets_out - t.already_counted + not_queued, "seen: {ledger:#?}");
+    let accounted = t.flow_packets + t.overflow_packets + t.non_ip + t.malformed + t.dropped + not_queued;
+    assert_eq!(t.seen, accounted, "the identity: {ledger:#?}");
     assert_eq!(ledger.store_error, None, "the store: {ledger:#?}");
 }
 

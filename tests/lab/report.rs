@@ -50,11 +50,11 @@ pub fn print(daemon: &Daemon, lines: &[Line]) -> bool {
 fn identity(daemon: &Daemon, sent: u64) -> bool {
     let l = daemon.ledger();
     println!(
-        "\nseen {} = flows {} + overflow {} + non_ip {} + malformed {} + lost {}",
-        l.seen, l.flow_packets, l.overflow_packets, l.non_ip, l.malformed, l.lost
+        "\nseen {} = flows {} + overflow {} + non_ip {} + malformed {} + dropped {} + lost {}",
+        l.seen, l.flow_packets, l.overflow_packets, l.non_ip, l.malformed, l.dropped, l.lost
     );
     println!("packets_in {}, sent {sent}; missed {}", l.packets_in, l.missed);
-    let accounted = l.flow_packets + l.overflow_packets + l.non_ip + l.malformed;
+    let accounted = l.flow_packets + l.overflow_packets + l.non_ip + l.malformed + l.dropped;
     l.seen == accounted && l.lost == 0 && l.missed == 0 && l.packets_in == sent
 }
 

@@ -7,16 +7,21 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+mod ledger;
+mod source;
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use ledger::{Ledger, Ledgers, Terms};
+pub use source::{NfqueueStatus, Queue, Rule, Rules, SourceKind, SourceStatus, Verdict};
+
 /// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.
 pub const COOKIE: u32 = 0x4e_45_54_41;
 /// Version of the messages below; a client and a daemon talk only when theirs are equal.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Where the daemon listens unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/netams/control.sock";
 /// Environment variable that tells `ngctl` another socket.
@@ -60,7 +65,7 @@ pub enum Request {
     Node,
     /// The historical counters: `ngctl msg netams: info`.
     Info,
-    /// Every term of the accounting identity: `ngctl msg netams: ledger`.
+    /// Every term of the accounting identity: `ngctl ledger`.
     Ledger,
     /// Flow records: `ngctl flows`.
     Flows(FlowQuery),
@@ -68,10 +73,20 @@ pub enum Request {
     Units,
     /// Recorded gaps and other events, newest first, at most this many: `ngctl events`.
     Events(u32),
+    /// The source of packets: `ngctl source`.
+    Source,
+    /// Switch to this source: `ngctl msg netams: source kernel`. Answered by [`Response::Source`] when it counts, or by
+    /// [`Error::Failed`].
+    SetSource(SourceKind),
+    /// What happens from now on to packets that no policy decides: `ngctl msg netams: default_policy drop`. Answered by
+    /// [`Response::Source`].
+    SetDefaultPolicy(Verdict),
+    /// The netfilter rules that the daemon has installed: `ngctl rules`.
+    Rules,
 }
 
 /// The answer to the [`Request`] of the same name, or an error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "response", content = "value")]
 pub enum Response {
     /// Answer to [`Request::Node`].
@@ -79,13 +94,17 @@ pub enum Response {
     /// Answer to [`Request::Info`].
     Info(Info),
     /// Answer to [`Request::Ledger`].
-    Ledger(Ledger),
+    Ledger(Ledgers),
     /// Answer to [`Request::Flows`].
     Flows(Flows),
     /// Answer to [`Request::Units`].
     Units(Units),
     /// Answer to [`Request::Events`].
     Events(Vec<Event>),
+    /// Answer to [`Request::Source`], [`Request::SetSource`] and [`Request::SetDefaultPolicy`]: how things are now.
+    Source(SourceStatus),
+    /// Answer to [`Request::Rules`].
+    Rules(Rules),
     /// The request failed.
     Error(Error),
 }
@@ -116,6 +135,9 @@ pub enum Error {
     /// The request cannot be understood or names something that does not exist.
     #[error("{0}")]
     Invalid(String),
+    /// What the request needs could not be had, for this reason; everything is as it was before.
+    #[error("{0}; nothing has changed")]
+    Failed(String),
     /// The store cannot answer now.
     #[error("store: {0}")]
     Store(String),
@@ -169,9 +191,9 @@ pub struct Hook {
 pub struct Info {
     /// Node id, shown in hexadecimal.
     pub id: u32,
-    /// Wire packets that passed the ingress hooks.
+    /// Wire packets that passed the ingress hooks, or came in through a queue.
     pub packets_in: u64,
-    /// Wire packets that passed the egress hooks.
+    /// Wire packets that passed the egress hooks, or went out through a queue.
     pub packets_out: u64,
     /// 0 off, 1 tee, 2 divert.
     pub mode: u8,
@@ -183,51 +205,6 @@ pub struct Info {
     pub total_flows: u64,
     /// 1 drop, 2 pass.
     pub default_policy: u8,
-}
-
-/// Every term of the identity `seen = flows + overflow + non_ip + malformed + lost`, cumulative since the store was
-/// created, in wire packets unless a name says bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
-    /// Which data source.
-    pub source: String,
-    /// Passed the ingress hooks.
-    pub packets_in: u64,
-    /// Passed the egress hooks.
-    pub packets_out: u64,
-    /// Passed a hook after another hook of ours had counted them; not counted again.
-    pub already_counted: u64,
-    /// `packets_in + packets_out - already_counted`.
-    pub seen: u64,
-    /// In flow records.
-    pub flow_packets: u64,
-    /// Layer-3 bytes in flow records.
-    pub flow_bytes: u64,
-    /// Charged to units without flow detail because the flow table was full.
-    pub overflow_packets: u64,
-    /// Layer-3 bytes of those.
-    pub overflow_bytes: u64,
-    /// Neither IPv4 nor IPv6.
-    pub non_ip: u64,
-    /// Said to be IP, but without a valid IP header.
-    pub malformed: u64,
-    /// Seen by the hook, and in none of the terms above: zero unless there is a bug.
-    pub lost: i64,
-    /// Passed interfaces while no program was there, by the interfaces' own counters: a forwarded packet passes two of them,
-    /// and a super-packet counts once.
-    pub missed: u64,
-    /// Later fragments that were accounted without ports.
-    pub fragments: u64,
-    /// Packets whose flow went to the second-level table.
-    pub spilled: u64,
-    /// Super-packets of an encapsulation whose header length is not known; their bytes may lack inner headers.
-    pub gso_headers_unknown: u64,
-    /// Batches committed.
-    pub commits: u64,
-    /// Last commit, milliseconds UTC since 1970; 0 when there was none.
-    pub last_commit_ms: i64,
-    /// Why the store does not take batches now; nothing is lost, counting goes on in the kernel tables.
-    pub store_error: Option<String>,
 }
 
 /// How flow records are selected and ordered. Unset fields select everything.
@@ -278,7 +255,9 @@ pub struct Flows {
     pub packets: u64,
     /// Layer-3 bytes of all that matched.
     pub bytes: u64,
-    /// Why the newest counts are missing here: the store does not take them now. They are kept in the kernel tables.
+    /// Records that matched and are [`Flow::estimated`].
+    pub estimated: u64,
+    /// Why the newest counts are missing here: the store does not take them now. They are kept in the flow tables.
     pub stale: Option<String>,
 }
 
@@ -303,6 +282,9 @@ pub struct Flow {
     pub vlan_inner: u16,
     /// Later fragments whose first fragment was not seen.
     pub fragment: bool,
+    /// Some of its packets were inferred from super-packets whose segment size is not known: packets and bytes are not
+    /// exact.
+    pub estimated: bool,
     /// First packet, milliseconds UTC since 1970.
     pub first_ms: i64,
     /// Last packet, milliseconds UTC since 1970.
@@ -331,7 +313,10 @@ pub struct InOut {
 pub struct Units {
     /// One entry a unit.
     pub units: Vec<UnitTotals>,
-    /// Why the newest counts are missing here: the store does not take them now. They are kept in the kernel tables.
+    /// Wire packets in the store that were inferred from super-packets whose segment size is not known; when this is 0, all
+    /// totals are exact.
+    pub estimated: u64,
+    /// Why the newest counts are missing here: the store does not take them now. They are kept in the flow tables.
     pub stale: Option<String>,
 }
 

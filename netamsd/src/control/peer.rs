@@ -78,7 +78,10 @@ fn changes(request: &Request) -> bool {
         | Request::Ledger
         | Request::Flows(_)
         | Request::Units
-        | Request::Events(_) => false,
+        | Request::Events(_)
+        | Request::Source
+        | Request::Rules => false,
+        Request::SetSource(_) | Request::SetDefaultPolicy(_) => true,
     }
 }
 
@@ -109,6 +112,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use netams_proto::{SourceKind, Verdict};
+
     use super::*;
 
     #[test]
@@ -127,6 +132,17 @@ mod tests {
         for (who, uid, gid, groups, others_may_read, expected) in cases {
             let peer = Peer { uid, gid, groups: groups.to_vec() };
             assert_eq!(rules(others_may_read).access(&peer), expected, "{who}");
+        }
+    }
+
+    #[test]
+    fn readers_ask_and_do_not_switch() {
+        for request in [Request::Source, Request::Rules, Request::Ledger] {
+            assert!(Access::Read.permits(&request), "{request:?}");
+        }
+        for request in [Request::SetSource(SourceKind::Off), Request::SetDefaultPolicy(Verdict::Drop)] {
+            assert!(!Access::Read.permits(&request), "{request:?}");
+            assert!(Access::Full.permits(&request), "{request:?}");
         }
     }
 

@@ -4,13 +4,13 @@ use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
 
 use ipnet::IpNet;
 use netams_proto::{
-    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Ledger, Node, Request, Response,
-    UnitTotals, Units as UnitReport,
+    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Ledger, Ledgers, Node, Request,
+    Response, Rules, SourceKind, SourceStatus, Terms, UnitTotals, Units as UnitReport, Verdict,
 };
 
 use super::meter::Snapshot;
 use crate::{
-    flow,
+    flow::{self, Counters},
     policy::{UnitConfig, Units, Zone},
     source::unix_ms,
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
@@ -37,6 +37,8 @@ pub struct Context {
     pub zone: Zone,
     /// State folder.
     pub state: PathBuf,
+    /// The kernel source's ledger when the daemon started.
+    pub baseline: Terms,
 }
 
 /// Answers `request`. Blocks on the database for those that read it.
@@ -44,10 +46,14 @@ pub fn answer(context: &Arc<Context>, snapshot: Snapshot, request: Request) -> R
     let result = match request {
         Request::Node => Ok(Response::Node(node(context, snapshot))),
         Request::Info => Ok(Response::Info(info(context, &snapshot))),
-        Request::Ledger => Ok(Response::Ledger(ledger(snapshot))),
+        Request::Ledger => Ok(Response::Ledger(ledgers(context, snapshot))),
         Request::Flows(query) => flows(context, snapshot, &query).map(Response::Flows),
         Request::Units => units(context, snapshot).map(Response::Units),
         Request::Events(most) => events(context, most).map(Response::Events),
+        Request::Source => Ok(Response::Source(source(context, &snapshot))),
+        Request::SetSource(_) => Err(Error::Failed("only the kernel source is built in".to_owned())),
+        Request::SetDefaultPolicy(_) => Err(Error::Failed("no source is built in that drops".to_owned())),
+        Request::Rules => Ok(Response::Rules(Rules::default())),
     };
     result.unwrap_or_else(Response::Error)
 }
@@ -91,10 +97,30 @@ fn info(context: &Context, snapshot: &Snapshot) -> Info {
     }
 }
 
-fn ledger(snapshot: Snapshot) -> Ledger {
-    let c = snapshot.counters;
-    Ledger {
-        source: "kernel".to_owned(),
+fn ledgers(context: &Context, snapshot: Snapshot) -> Ledgers {
+    let total = terms(&snapshot.counters, snapshot.missed);
+    let since_start = total.since(&context.baseline);
+    let kernel = Ledger {
+        source: flow::Source::Kernel.name().to_owned(),
+        active: context.mode != 0,
+        total,
+        since_start,
+        since_switch: since_start,
+        waiting: 0,
+        commits: snapshot.commits,
+        last_commit_ms: snapshot.last_commit_ms,
+    };
+    Ledgers {
+        ledgers: vec![kernel],
+        started_ms: context.started_ms,
+        switched_ms: None,
+        store_error: snapshot.trouble,
+    }
+}
+
+/// A source's counters as the ledger's terms.
+pub fn terms(c: &Counters, missed: u64) -> Terms {
+    Terms {
         packets_in: c.packets_in,
         packets_out: c.packets_out,
         already_counted: c.already_counted,
@@ -105,14 +131,35 @@ fn ledger(snapshot: Snapshot) -> Ledger {
         overflow_bytes: c.overflow_bytes,
         non_ip: c.non_ip,
         malformed: c.malformed,
+        dropped: c.dropped,
         lost: c.lost(),
-        missed: snapshot.missed,
+        unexplained: c.unexplained(),
+        missed,
         fragments: c.fragments,
         spilled: c.spilled,
         gso_headers_unknown: c.gso_headers_unknown,
-        commits: snapshot.commits,
-        last_commit_ms: snapshot.last_commit_ms,
-        store_error: snapshot.trouble,
+        estimated: c.estimated,
+        reference: c.reference,
+        queued: c.queued,
+        queue_lost: c.queue_lost,
+        queue_full: c.queue_full,
+        bypassed: c.bypassed,
+    }
+}
+
+/// The kernel source alone, which has counted since the daemon's start or not at all.
+fn source(context: &Context, snapshot: &Snapshot) -> SourceStatus {
+    let counted = terms(&snapshot.counters, snapshot.missed).since(&context.baseline);
+    let seconds = (unix_ms() - context.started_ms).max(1) as f64 / 1000.0;
+    SourceStatus {
+        source: if context.mode == 0 { SourceKind::Off } else { SourceKind::Kernel },
+        since_ms: context.started_ms,
+        switches: 0,
+        mode: "tee".to_owned(),
+        default_policy: Verdict::Pass,
+        packets_per_s: counted.seen as f64 / seconds,
+        bits_per_s: (counted.flow_bytes + counted.overflow_bytes) as f64 * 8.0 / seconds,
+        nfqueue: None,
     }
 }
 
@@ -142,6 +189,7 @@ fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flo
         matched: found.matched,
         packets: found.packets,
         bytes: found.bytes,
+        estimated: 0,
         stale: snapshot.trouble,
     })
 }
@@ -158,6 +206,7 @@ fn flow(record: FlowRecord) -> Flow {
         vlan: key.vlan,
         vlan_inner: key.vlan_inner,
         fragment: key.fragment,
+        estimated: false,
         first_ms: record.first_ms,
         last_ms: record.last_ms,
         packets: record.packets,
@@ -190,7 +239,11 @@ fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
         month: of(&month, &unit.name),
         total: of(&total, &unit.name),
     };
-    Ok(UnitReport { units: context.configured.iter().map(row).collect(), stale: snapshot.trouble })
+    Ok(UnitReport {
+        units: context.configured.iter().map(row).collect(),
+        estimated: snapshot.counters.estimated,
+        stale: snapshot.trouble,
+    })
 }
 
 fn events(context: &Context, most: u32) -> Result<Vec<Event>, Error> {

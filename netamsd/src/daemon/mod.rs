@@ -26,7 +26,7 @@ use tokio::{signal::unix, sync::oneshot, task::spawn_blocking};
 use tracing::{info, warn};
 
 use self::{
-    answers::{Context, answer},
+    answers::{Context, answer, terms},
     meter::{Meter, Order, announce_links},
 };
 use crate::{
@@ -98,6 +98,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let units = Arc::new(Units::new(&config.units));
     let writer = Writer::open(&config.state, store_config(config))?;
     let id = writer.node_id();
+    let baseline = terms(&writer.ledger().counters, writer.ledger().missed);
     let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
     let server = Server::bind(control_config(config, &zone))?;
@@ -138,6 +139,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         units,
         zone,
         state: config.state.clone(),
+        baseline,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(serve(server, context, orders.clone(), meter_ended));

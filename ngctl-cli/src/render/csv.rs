@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flows, Units};
+use netams_proto::{Event, Flows, Rules, Units};
 
 use super::text::clean;
 
@@ -14,10 +14,10 @@ use super::text::clean;
 pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
     writeln!(
         to,
-        "version,proto,src,sport,dst,dport,vlan,vlan_inner,fragment,first_ms,last_ms,packets,bytes"
+        "version,proto,src,sport,dst,dport,vlan,vlan_inner,fragment,first_ms,last_ms,packets,bytes,estimated"
     )?;
     for f in &answer.flows {
-        let fields: [&dyn Display; 13] = [
+        let fields: [&dyn Display; 14] = [
             &f.version,
             &f.proto,
             &f.src,
@@ -31,24 +31,46 @@ pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
             &f.last_ms,
             &f.packets,
             &f.bytes,
+            &f.estimated,
         ];
         line(to, &fields)?;
     }
     Ok(())
 }
 
-/// Totals, one line for each unit and period.
+/// Totals, one line for each unit and period; `estimated` on all of them when the store holds inferred packets.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn units(to: &mut dyn Write, answer: &Units) -> io::Result<()> {
-    writeln!(to, "name,kind,period,in_packets,in_bytes,out_packets,out_bytes")?;
+    writeln!(to, "name,kind,period,in_packets,in_bytes,out_packets,out_bytes,estimated")?;
+    let estimated = answer.estimated > 0;
     for unit in &answer.units {
         for (period, c) in super::periods(unit) {
-            let fields: [&dyn Display; 7] =
-                [&unit.name, &unit.kind, &period, &c.in_packets, &c.in_bytes, &c.out_packets, &c.out_bytes];
+            let fields: [&dyn Display; 8] = [
+                &unit.name,
+                &unit.kind,
+                &period,
+                &c.in_packets,
+                &c.in_bytes,
+                &c.out_packets,
+                &c.out_bytes,
+                &estimated,
+            ];
             line(to, &fields)?;
         }
+    }
+    Ok(())
+}
+
+/// Netfilter rules.
+///
+/// # Errors
+/// Those of the writer.
+pub fn rules(to: &mut dyn Write, answer: &Rules) -> io::Result<()> {
+    writeln!(to, "number,chain,rule,packets,bytes,queue")?;
+    for rule in &answer.rules {
+        line(to, &[&rule.number, &rule.chain, &rule.rule, &rule.packets, &rule.bytes, &rule.queue])?;
     }
     Ok(())
 }

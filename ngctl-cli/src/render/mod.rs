@@ -4,6 +4,8 @@
 //! came over the socket. Tables round bytes unless told otherwise; the other two never round.
 
 pub mod csv;
+pub mod ledger;
+pub mod source;
 mod table;
 pub mod tables;
 pub mod text;
@@ -39,19 +41,29 @@ impl Look {
         if self.exact { bytes.to_string() } else { text::human_bytes(bytes) }
     }
 
-    /// What stands below a table: as many notes on a line as fit.
+    /// What stands below a table: as many notes on a line as fit, and a longer one broken between words.
     fn notes(&self, to: &mut dyn Write, notes: &[String]) -> io::Result<()> {
+        let fits = |line: &str| self.width.is_none_or(|width| line.width() <= width);
         let mut line = String::new();
         for note in notes {
+            let longer = format!("{line}; {note}");
+            if !line.is_empty() && fits(&longer) {
+                line = longer;
+                continue;
+            }
             if !line.is_empty() {
-                if self.width.is_some_and(|width| line.width() + "; ".len() + note.width() > width) {
+                writeln!(to, "{line}")?;
+                line.clear();
+            }
+            for word in note.split(' ') {
+                let longer = format!("{line} {word}");
+                if !line.is_empty() && !fits(&longer) {
                     writeln!(to, "{line}")?;
-                    line.clear();
+                    line = word.to_owned();
                 } else {
-                    line.push_str("; ");
+                    line = if line.is_empty() { word.to_owned() } else { longer };
                 }
             }
-            line.push_str(note);
         }
         writeln!(to, "{line}")
     }
@@ -69,4 +81,24 @@ pub fn json(to: &mut dyn Write, answer: &impl serde::Serialize) -> io::Result<()
 /// A unit's periods by name.
 fn periods(unit: &UnitTotals) -> [(&'static str, InOut); 3] {
     [("today", unit.today), ("month", unit.month), ("total", unit.total)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_share_lines_that_fit_and_break_between_words() {
+        let notes = ["one two", "three", "four five six"].map(str::to_owned);
+        for (width, expected) in [
+            (None, "one two; three; four five six\n"),
+            (Some(14), "one two; three\nfour five six\n"),
+            (Some(9), "one two\nthree\nfour five\nsix\n"),
+            (Some(1), "one\ntwo\nthree\nfour\nfive\nsix\n"),
+        ] {
+            let mut out = Vec::new();
+            Look { width, ..Look::plain() }.notes(&mut out, &notes).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{width:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flow, Flows, Info, Ledger, Node, Units};
+use netams_proto::{Event, Flow, Flows, Info, Node, Units};
 
 use super::Look;
 use super::table::{Column, Table};
@@ -92,8 +92,8 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
             protocol_cell(flow),
             source,
             destination,
-            flow.packets.to_string(),
-            look.bytes(flow.bytes),
+            marked(flow.estimated, flow.packets.to_string()),
+            marked(flow.estimated, look.bytes(flow.bytes)),
             show(flow.last_ms, look.zone),
             show(flow.first_ms, look.zone),
         ];
@@ -101,13 +101,26 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
     }
     table.print(to, look)?;
     let shown = format!("{} of {} flows shown", answer.flows.len(), answer.matched);
+    let estimated = answer.estimated > 0;
     let sums = format!(
         "sums of all {}: packets {}, bytes {}",
         answer.matched,
-        answer.packets,
-        look.bytes(answer.bytes)
+        marked(estimated, answer.packets.to_string()),
+        marked(estimated, look.bytes(answer.bytes))
     );
-    look.notes(to, &[shown, sums, times(look)])
+    look.notes(to, &[shown, sums, times(look)])?;
+    if estimated {
+        look.notes(to, &[format!("~ some packets were {INFERRED}")])?;
+    }
+    Ok(())
+}
+
+/// How a count can be inexact.
+const INFERRED: &str = "inferred from super-packets whose segment size is not known";
+
+/// A count with a mark when it is not exact.
+fn marked(estimated: bool, count: String) -> String {
+    if estimated { format!("~{count}") } else { count }
 }
 
 fn times(look: &Look) -> String {
@@ -172,51 +185,11 @@ pub fn units(to: &mut dyn Write, answer: &Units, look: &Look) -> io::Result<()> 
         }
     }
     table.print(to, look)?;
-    look.notes(to, &["in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])
-}
-
-/// The accounting identity, term by term.
-///
-/// # Errors
-/// Those of the writer.
-pub fn ledger(to: &mut dyn Write, l: &Ledger, look: &Look) -> io::Result<()> {
-    let mut table = Table::new(&[
-        Column::text("term"),
-        Column::number("packets"),
-        Column::number("bytes"),
-        Column::text("meaning").optional(1),
-    ]);
-    let mut term = |name: &str, packets: String, bytes: Option<u64>, meaning: &str| {
-        let bytes = bytes.map(|bytes| look.bytes(bytes)).unwrap_or_default();
-        table.row([name.into(), packets, bytes, meaning.into()]);
-    };
-    term("  packets_in", l.packets_in.to_string(), None, "passed the ingress hooks");
-    term("+ packets_out", l.packets_out.to_string(), None, "passed the egress hooks");
-    term("- already_counted", l.already_counted.to_string(), None, "passed another of the hooks before");
-    term("= seen", l.seen.to_string(), None, "to be found in the next five");
-    term("  flows", l.flow_packets.to_string(), Some(l.flow_bytes), "in flow records");
-    term(
-        "+ overflow",
-        l.overflow_packets.to_string(),
-        Some(l.overflow_bytes),
-        "charged to units only: table full",
-    );
-    term("+ non_ip", l.non_ip.to_string(), None, "neither IPv4 nor IPv6");
-    term("+ malformed", l.malformed.to_string(), None, "without a valid IP header");
-    term("+ lost", l.lost.to_string(), None, "in none of these; not zero is a bug");
-    term("missed", l.missed.to_string(), None, "passed interfaces while no hook was there");
-    term("fragments", l.fragments.to_string(), None, "later fragments, accounted by address");
-    term("spilled", l.spilled.to_string(), None, "in the second-level flow table");
-    term("gso_headers_unknown", l.gso_headers_unknown.to_string(), None, "bytes may lack inner headers");
-    table.print(to, look)?;
-    let last = match l.last_commit_ms {
-        0 => "no commit yet".into(),
-        ms => format!("last commit {} {}", show(ms, look.zone), look.zone),
-    };
-    look.notes(
-        to,
-        &[format!("source {}", clean(&l.source)), format!("{} batches committed", l.commits), last],
-    )
+    look.notes(to, &["in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])?;
+    if answer.estimated > 0 {
+        look.notes(to, &[format!("{} packets in the store were {INFERRED}", answer.estimated)])?;
+    }
+    Ok(())
 }
 
 /// Events, newest first.

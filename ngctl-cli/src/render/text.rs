@@ -16,6 +16,19 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// `bits` as people read them: `512 bit`, `1.2 Mbit`, in powers of 1000 as for line rates.
+pub fn human_bits(bits: f64) -> String {
+    const UNITS: [&str; 5] = ["bit", "kbit", "Mbit", "Gbit", "Tbit"];
+    let mut value = bits;
+    let mut unit = 0;
+    // 999.95 would be rounded to 1000.0 of this unit.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
 /// `text` without what could move the cursor, change colours or reverse the reading order.
 pub fn clean(text: &str) -> String {
     text.chars().filter(|&c| !c.is_control() && !is_bidi(c)).collect()
@@ -84,6 +97,21 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             assert_eq!(human_bytes(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn bits_are_rounded_to_one_digit() {
+        let cases = [
+            (0.0, "0.0 bit"),
+            (999.94, "999.9 bit"),
+            (999.96, "1.0 kbit"),
+            (12_345_678.0, "12.3 Mbit"),
+            (9.99999e9, "10.0 Gbit"),
+            (1e18, "1000000.0 Tbit"),
+        ];
+        for (bits, expected) in cases {
+            assert_eq!(human_bits(bits), expected);
         }
     }
 

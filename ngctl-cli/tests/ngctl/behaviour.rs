@@ -5,9 +5,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use super::fake::{FakeDaemon, NOON, gateway, ngctl, welcome};
+use super::fake::{FakeDaemon, ngctl, welcome};
+use super::gateway::{NOON, gateway};
 use netams_proto::{
-    Error, FlowQuery, FlowSort, Flows, Greeting, Ledger, Request, Response, Units, VERSION, Welcome,
+    Error, FlowQuery, FlowSort, Flows, Greeting, Ledgers, Request, Response, Rules, SourceKind, SourceStatus,
+    Units, VERSION, Verdict, Welcome,
 };
 
 fn stderr(output: &Output) -> String {
@@ -44,6 +46,30 @@ fn options_arrive_as_a_query() {
 }
 
 #[test]
+fn messages_set_what_their_word_says_and_ask_without_one() {
+    let daemon = FakeDaemon::start(gateway);
+    let cases = [
+        ("source", Request::Source),
+        ("source kernel", Request::SetSource(SourceKind::Kernel)),
+        ("source nfqueue", Request::SetSource(SourceKind::Nfqueue)),
+        ("source off", Request::SetSource(SourceKind::Off)),
+        ("default_policy", Request::Source),
+        ("default_policy pass", Request::SetDefaultPolicy(Verdict::Pass)),
+        ("default_policy drop", Request::SetDefaultPolicy(Verdict::Drop)),
+    ];
+    for (message, request) in cases {
+        let words: Vec<&str> = ["msg", "netams:"].into_iter().chain(message.split(' ')).collect();
+        assert!(daemon.ngctl(&words).status.success(), "{message}");
+        assert_eq!(daemon.asked(), [request], "{message}");
+    }
+    for message in ["source drop", "source kern", "default_policy off", "info off", "ledger kernel"] {
+        let words: Vec<&str> = ["msg", "netams:"].into_iter().chain(message.split(' ')).collect();
+        assert_eq!(daemon.ngctl(&words).status.code(), Some(64), "{message}");
+        assert_eq!(daemon.asked(), [], "{message}");
+    }
+}
+
+#[test]
 fn the_socket_may_be_named_before_or_after_the_command() {
     let daemon = FakeDaemon::start(gateway);
     let socket = daemon.socket();
@@ -61,7 +87,11 @@ fn json_is_the_answer_itself() {
     assert_eq!(Response::Flows(shown), gateway(Request::Flows(FlowQuery::default())));
     let shown: Units = serde_json::from_str(&stdout(&daemon.ngctl(&["units", "--json"]))).unwrap();
     assert_eq!(Response::Units(shown), gateway(Request::Units));
-    let shown: Ledger =
+    let shown: SourceStatus = serde_json::from_str(&stdout(&daemon.ngctl(&["source", "--json"]))).unwrap();
+    assert_eq!(Response::Source(shown), gateway(Request::Source));
+    let shown: Rules = serde_json::from_str(&stdout(&daemon.ngctl(&["rules", "--json"]))).unwrap();
+    assert_eq!(Response::Rules(shown), gateway(Request::Rules));
+    let shown: Ledgers =
         serde_json::from_str(&stdout(&daemon.ngctl(&["msg", "netams:", "ledger", "--json"]))).unwrap();
     assert_eq!(Response::Ledger(shown), gateway(Request::Ledger));
 }
@@ -73,7 +103,7 @@ fn each_refusal_has_its_exit_code_and_sentence() {
         (
             Error::Version { daemon: 9, client: VERSION },
             76,
-            "daemon speaks protocol 9, client 1; install the same",
+            "daemon speaks protocol 9, client 2; install the same",
         ),
         (Error::Busy(64), 75, "limit of 64 connections; try again"),
         (Error::Denied("uid 7 \x1b[31mis nobody".into()), 77, "permission denied: uid 7 [31mis nobody"),
@@ -94,9 +124,10 @@ fn each_refusal_has_its_exit_code_and_sentence() {
 #[test]
 fn errors_to_a_question_have_their_exit_codes() {
     type Answer = fn(Request) -> Response;
-    let cases: [(Answer, i32, &str); 3] = [
+    let cases: [(Answer, i32, &str); 4] = [
         (|_| Response::Error(Error::Store("disk full".into())), 75, "store: disk full"),
         (|_| Response::Error(Error::Invalid("no such unit".into())), 65, "no such unit"),
+        (|_| Response::Error(Error::Failed("no queues".into())), 71, "ngctl: no queues; nothing has changed"),
         (|_| Response::Units(Units::default()), 70, "answered `ledger` with something else"),
     ];
     for (answer, code, sentence) in cases {
@@ -110,7 +141,7 @@ fn errors_to_a_question_have_their_exit_codes() {
 fn a_daemon_of_another_version_or_zone_is_named() {
     let newer = Welcome { version: VERSION + 1, ..welcome() };
     let elsewhere = Welcome { timezone: "Mars/Olympus".into(), ..welcome() };
-    for (welcome, sentence) in [(newer, "daemon speaks protocol 2"), (elsewhere, "time zone `Mars/Olympus`")]
+    for (welcome, sentence) in [(newer, "daemon speaks protocol 3"), (elsewhere, "time zone `Mars/Olympus`")]
     {
         let output = FakeDaemon::greeting(Greeting::Welcome(welcome), gateway).ngctl(&["units"]);
         assert_eq!(output.status.code(), Some(76));
@@ -156,7 +187,9 @@ fn a_stale_answer_is_shown_with_a_warning() {
         Request::Flows(_) => {
             Response::Flows(Flows { stale: Some("database is locked".into()), ..Flows::default() })
         }
-        _ => Response::Ledger(Ledger { store_error: Some("database is locked".into()), ..Ledger::default() }),
+        _ => {
+            Response::Ledger(Ledgers { store_error: Some("database is locked".into()), ..Ledgers::default() })
+        }
     });
     for command in ["units", "flows", "ledger"] {
         let output = daemon.ngctl(&[command]);
@@ -227,9 +260,20 @@ fn a_full_disk_is_an_io_failure() {
 #[test]
 fn tables_fit_the_width_they_are_given() {
     let daemon = FakeDaemon::start(gateway);
-    for command in [&["flows"][..], &["units"], &["ledger"], &["events"], &["show", "netams:"]] {
+    let commands = [
+        "flows",
+        "units",
+        "ledger",
+        "events",
+        "source",
+        "rules",
+        "msg netams: default_policy",
+        "show netams:",
+    ];
+    for command in commands.map(|command| command.split(' ').collect::<Vec<_>>()) {
         for width in [60, 80, 120] {
-            let output = ngctl(&daemon.socket(), command).env("COLUMNS", width.to_string()).output().unwrap();
+            let output =
+                ngctl(&daemon.socket(), &command).env("COLUMNS", width.to_string()).output().unwrap();
             for line in stdout(&output).lines().filter(|line| !line.starts_with("  Name:")) {
                 assert!(line.chars().count() <= width, "{command:?} at {width}: {line}");
             }

@@ -4,4 +4,5 @@
 
 mod behaviour;
 mod fake;
+mod gateway;
 mod transcripts;
