@@ -277,7 +277,7 @@ fn way(hook: u8) -> Way {
 /// The MTU of a device in the network namespace of this thread, by SIOCGIFMTU (netdevice(7)).
 fn interface_mtu(index: u32) -> Option<u32> {
     let socket = nix::sys::socket::socket(
-        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::AddressFamily::Unix,
         nix::sys::socket::SockType::Datagram,
         nix::sys::socket::SockFlag::SOCK_CLOEXEC,
         None,

@@ -1,0 +1,290 @@
+//! From the flow tables into the store: one batch, one transaction.
+//!
+//! Only when a batch is committed are the tables told. When the store does not take it (disk full, locked), the tables are
+//! not turned over again: they keep the batch and go on counting, up to overflow by unit, and it is read and offered again
+//! at each tick until it is taken.
+//!
+//! For queues there is a second account, kept by the rules in front of them ([`Reference`]): what they have counted has come
+//! out of a queue, is lost with a reason, or waits. When nothing moves any more, nothing may wait either.
+
+use std::{collections::HashMap, time::Instant};
+
+use tracing::{debug, info, warn};
+
+use super::meter::Meter;
+use crate::{
+    config::DataSource,
+    flow::{Batch, Counters, Source},
+    policy::{Units, Zone},
+    source::{
+        Clock,
+        kernel::{KernelError, maps},
+        nfqueue::{self, NfqueueError, NfqueueSource, Reading},
+        tables::{Backing, Tables, TablesError},
+        unix_ms,
+    },
+    store::{RuleCounter, StoreError, Writer},
+};
+
+/// Why a drain did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainError {
+    /// The kernel source.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The source in user space.
+    #[error(transparent)]
+    Nfqueue(#[from] NfqueueError),
+    /// Flow tables.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the rules in front of the queues had counted when that was last committed.
+pub struct Reference {
+    /// Packets by rule.
+    rules: HashMap<String, u64>,
+    /// Packets that queues had been too full for, since they were bound.
+    full: u64,
+    /// How many packets waited at the last look, by this account.
+    waited: Option<i64>,
+}
+
+/// A look at that account.
+pub struct Look {
+    rules: Vec<RuleCounter>,
+    /// Packets that the rules have counted since the last commit.
+    packets: u64,
+    full: u64,
+    waiting: u64,
+}
+
+impl Reference {
+    /// As the store has it.
+    pub fn new(rules: Vec<RuleCounter>) -> Self {
+        let rules = rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
+        Self { rules, full: 0, waited: None }
+    }
+
+    /// Whether the last daemon had rules.
+    pub fn is_known(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// All counters begin at zero.
+    pub fn restart(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Counters that nobody has committed before begin where they are.
+    pub fn begin_at(&mut self, reading: Option<Reading>) {
+        let look = self.look(reading, self.full, 0);
+        self.committed(Look { full: 0, ..look });
+    }
+
+    /// The queues' own counters begin at zero.
+    pub fn rebound(&mut self) {
+        self.full = 0;
+    }
+
+    /// Packets that have come to rules since they were last committed. A counter that went down was reset.
+    fn look(&self, reading: Option<Reading>, full: u64, waiting: u64) -> Look {
+        let rules: Vec<RuleCounter> = reading
+            .into_iter()
+            .flat_map(|reading| reading.rules)
+            .filter(|rule| rule.queue)
+            .map(|rule| RuleCounter {
+                name: format!("{} {} {}", rule.family.name(), rule.chain, rule.text),
+                packets: rule.packets,
+                bytes: rule.bytes,
+            })
+            .collect();
+        let since = |rule: &RuleCounter| {
+            let before = self.rules.get(&rule.name).copied().unwrap_or(0);
+            rule.packets.checked_sub(before).unwrap_or(rule.packets)
+        };
+        Look { packets: rules.iter().map(since).sum(), full: full.saturating_sub(self.full), waiting, rules }
+    }
+
+    fn committed(&mut self, look: Look) {
+        self.full += look.full;
+        self.rules = look.rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
+    }
+
+    /// Adds to `batch` what the rules have counted. When nothing moves, or the queues are empty for good (`last`), what
+    /// still waits by this account was never queued; less than nothing are segments of super-packets that the rules have
+    /// counted as one, or rules that somebody has reset.
+    fn settle(&mut self, before: &Counters, batch: &mut Counters, look: &Look, last: bool) {
+        batch.reference += look.packets;
+        batch.queue_full += look.full;
+        let waits = outstanding(before) + outstanding(batch);
+        let still = look.packets == 0 && batch.queued == 0 && look.waiting == 0;
+        if last || still && self.waited == Some(waits) {
+            match u64::try_from(waits) {
+                Ok(waits) => batch.bypassed += waits,
+                Err(_) => batch.reference += waits.unsigned_abs(),
+            }
+            self.waited = Some(0);
+        } else {
+            self.waited = Some(waits);
+        }
+    }
+}
+
+/// Packets that the rules have counted and that are nowhere yet.
+pub fn outstanding(counters: &Counters) -> i64 {
+    counters.reference.wrapping_sub(counters.queued + counters.not_queued()) as i64
+}
+
+impl Meter {
+    /// Moves everything counted so far into the store; afterwards `trouble` says whether that went well. `look` asks the
+    /// rules for their counters too.
+    pub(super) fn drain(&mut self, look: bool) {
+        let trouble = self.try_drain(look).err().map(|e| e.to_string());
+        match (&self.trouble, &trouble) {
+            (Some(old), None) => info!("the store takes batches again; it did not because: {old}"),
+            (old, Some(new)) if old.as_ref() != Some(new) => {
+                warn!("{new}; counting goes on in the flow tables and nothing is lost");
+            }
+            _ => {}
+        }
+        self.trouble = trouble;
+        self.rates.sample(&self.totals());
+    }
+
+    fn try_drain(&mut self, look: bool) -> Result<(), DrainError> {
+        if !self.notices.is_empty() {
+            self.remember_metered();
+        }
+        while let Some((time, source, notice)) = self.notices.first() {
+            self.writer.record(*source, notice.kind, &notice.detail, notice.missed, *time)?;
+            self.notices.remove(0);
+        }
+        self.drain_former()?;
+        self.drain_kernel()?;
+        self.drain_queues(look, false)
+    }
+
+    fn drain_former(&mut self) -> Result<(), DrainError> {
+        let (units, zone, writer, now) = (&self.units, &self.zone, &mut self.writer, unix_ms());
+        while let (Some(tables), Some(kernel)) = (self.former.last_mut(), &self.kernel) {
+            empty(tables, || Ok(kernel.clock()?), units, zone, writer, now)?;
+            if let Some(tables) = self.former.pop() {
+                maps::remove(tables.dir()).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
+            }
+        }
+        while let Some(tables) = self.nfqueue.former().last_mut() {
+            empty(tables, || Ok(NfqueueSource::clock()), units, zone, writer, now)?;
+            if let Some(tables) = self.nfqueue.former().pop() {
+                nfqueue::remove(&tables).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_kernel(&mut self) -> Result<(), DrainError> {
+        // A half that was kept back is committed alone; what was counted since is in the other one.
+        if self.kernel.as_mut().is_some_and(|kernel| kernel.tables().owes()) {
+            self.commit_kernel()?;
+        }
+        match &self.kernel {
+            Some(kernel) if kernel.live_counters() != Counters::default() => self.commit_kernel(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Commits the half that is owed, or else the one that was being filled.
+    fn commit_kernel(&mut self) -> Result<(), DrainError> {
+        self.remember_metered();
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        kernel.tables().turn()?;
+        let clock = kernel.clock()?;
+        let batch = read(kernel.tables(), &clock)?;
+        commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms())?;
+        Ok(kernel.tables().committed()?)
+    }
+
+    /// `last`: no packet comes to the queues any more, and they are empty.
+    pub(super) fn drain_queues(&mut self, look: bool, last: bool) -> Result<(), DrainError> {
+        let Some(tables) = self.nfqueue.tables() else { return Ok(()) };
+        if tables.owes() {
+            self.commit_queues(None, last)?;
+        }
+        let look = if look && self.ruled && !self.nfqueue.offloads() { Some(self.look()?) } else { None };
+        let live = self.nfqueue.tables().map(|tables| tables.live_counters()).unwrap_or_default();
+        let before = &self.writer.ledger(Source::Nfqueue).counters;
+        let moved = look.as_ref().is_some_and(|look| look.packets + look.full > 0 || outstanding(before) != 0);
+        if live == Counters::default() && !moved {
+            return Ok(());
+        }
+        self.commit_queues(look, last)
+    }
+
+    /// The rules are read before the tables: what has been counted by a rule is then in the tables, lost, or waits.
+    fn look(&self) -> Result<Look, DrainError> {
+        let reading = self.nfqueue.read_rules()?;
+        let queues = self.nfqueue.list()?;
+        let full = queues.iter().map(|queue| queue.full).sum();
+        Ok(self.reference.look(reading, full, queues.iter().map(|queue| queue.waiting).sum()))
+    }
+
+    fn commit_queues(&mut self, look: Option<Look>, last: bool) -> Result<(), DrainError> {
+        let before = self.writer.ledger(Source::Nfqueue).counters;
+        if self.active != DataSource::Kernel {
+            self.remember_metered();
+        }
+        let Some(tables) = self.nfqueue.tables() else { return Ok(()) };
+        tables.turn()?;
+        let mut batch = read(tables, &NfqueueSource::clock())?;
+        if let Some(look) = &look {
+            self.reference.settle(&before, &mut batch.counters, look, last);
+            self.writer.set_rule_counters(look.rules.clone());
+        }
+        commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms())?;
+        if let Some(look) = look {
+            self.reference.committed(look);
+        }
+        match self.nfqueue.tables() {
+            Some(tables) => Ok(tables.committed()?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read<B: Backing>(tables: &Tables<B>, clock: &Clock) -> Result<Batch, DrainError> {
+    let started = Instant::now();
+    let batch = tables.read(clock)?;
+    debug!("read {} flows of epoch {} in {:?}", batch.flows.len(), batch.epoch, started.elapsed());
+    Ok(batch)
+}
+
+fn commit(
+    batch: &Batch,
+    units: &Units,
+    zone: &Zone,
+    writer: &mut Writer,
+    now: i64,
+) -> Result<(), DrainError> {
+    Ok(writer.commit(batch, &units.charge(batch, zone, now), now)?)
+}
+
+/// Commits both halves of tables that nobody fills any more.
+fn empty<B: Backing>(
+    tables: &mut Tables<B>,
+    clock: impl Fn() -> Result<Clock, DrainError>,
+    units: &Units,
+    zone: &Zone,
+    writer: &mut Writer,
+    now: i64,
+) -> Result<(), DrainError> {
+    let halves = if tables.owes() { 2 } else { 1 };
+    for _ in 0..halves {
+        tables.turn()?;
+        commit(&read(tables, &clock()?)?, units, zone, writer, now)?;
+        tables.committed()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What passed while nobody counted, told by the interfaces' own counters.
+
+use tracing::warn;
+
+use super::{drain::DrainError, meter::Meter};
+use crate::{
+    config::DataSource,
+    flow::Source,
+    source::{
+        Notice,
+        kernel::{KernelSource, Metered, Tables},
+        unix_ms,
+    },
+    store,
+};
+
+impl Meter {
+    /// Records the gap before this start.
+    pub(super) fn come_back(&mut self) {
+        match self.gap() {
+            Ok(notice) => self.notices.insert(0, (unix_ms(), Source::Kernel, notice)),
+            Err(e) => warn!("the gap before this start is not in the ledger: {e}"),
+        }
+    }
+
+    /// The way that the interfaces' own counters have moved since the last commit, except where the former daemon's program
+    /// was still in its place. For queues the rules know better: they have counted all the time.
+    fn gap(&self) -> Result<Notice, DrainError> {
+        let now = self.metered()?;
+        let mut names: Vec<&str> = now.iter().map(|m| m.name.as_str()).collect();
+        if self.active == DataSource::Nfqueue {
+            names = vec!["netfilter queues"];
+        }
+        let mut detail =
+            format!("metering {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
+        // What the tables hold was counted after the last commit, and is no gap.
+        let held = self.held();
+        if held > 0 {
+            detail = format!("{detail}; took over {held} packets of a former daemon that were not committed");
+        }
+        let (last, boot, mut missed) = (self.writer.last_metered()?, &self.boot, 0);
+        let same = |m: &&Metered, then: &store::Metered| m.name == then.interface && m.index == then.ifindex;
+        let gone: Vec<_> = last
+            .iter()
+            .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == *boot))
+            .collect();
+        if let Some(since_ms) = gone.iter().map(|then| then.time_ms).min() {
+            detail = format!("{detail}; not metered since {}", utc(since_ms));
+            if gone.iter().all(|then| then.boot == *boot) {
+                for then in gone {
+                    let passed =
+                        now.iter().find(|m| same(m, then)).map(|m| m.packets.saturating_sub(then.packets));
+                    missed += passed.unwrap_or(0);
+                }
+                if !now.iter().any(|m| m.adopted) {
+                    missed = missed.saturating_sub(held);
+                }
+                detail = format!("{detail}, {missed} packets by the interfaces' counters");
+            } else {
+                detail =
+                    format!("{detail}: the machine was restarted, and what was not committed then is lost");
+            }
+        }
+        Ok(Notice { kind: "started", detail, missed })
+    }
+
+    /// Packets through all hooks that are in tables of a former daemon and not in the store.
+    fn held(&self) -> u64 {
+        let former = self.former.iter().map(Tables::live_counters);
+        let inherited = self.kernel.iter().filter(|kernel| kernel.inherited()).map(KernelSource::live_counters);
+        former.chain(inherited).map(|c| c.packets_in + c.packets_out).sum()
+    }
+
+    /// The interfaces that the kernel source meters now.
+    fn metered(&self) -> Result<Vec<Metered>, DrainError> {
+        match &self.kernel {
+            Some(kernel) if self.kernel_counts() => Ok(kernel.metered()?),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Has the next transaction write how far the interfaces' own counters are. What is known of them is no reason to keep
+    /// counts back: when they cannot be asked, the last answer stands.
+    pub(super) fn remember_metered(&mut self) {
+        let time_ms = unix_ms();
+        let row = |m: Metered| store::Metered {
+            interface: m.name,
+            ifindex: m.index,
+            packets: m.packets,
+            time_ms,
+            boot: self.boot.clone(),
+        };
+        match self.metered() {
+            Ok(metered) => self.writer.set_metered(metered.into_iter().map(row).collect()),
+            Err(e) => warn!("cannot read the counters of the interfaces: {e}"),
+        }
+    }
+}
+
+fn utc(ms: i64) -> String {
+    chrono::DateTime::from_timestamp_millis(ms)
+        .map_or_else(String::new, |t| t.format("%F %T UTC").to_string())
+}
+
+/// The kernel's name for the time since it was started.
+pub(super) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,272 @@
+//! From one source to another while packets flow: none is missed, and none is counted twice.
+//!
+//! ```text
+//! packet --> tc ingress --------> netfilter --------------------> tc egress -->
+//!            kernel source        gate, queue: nfqueue source     kernel source
+//! ```
+//!
+//! While both may count, whoever counts a packet sets one bit in its mark, and whoever meets the bit does not count it: the
+//! gate clears it and lets the packet by, and so does the program at egress. Between two steps a grace period passes, so
+//! that packets under way when a step was taken have gone by. Every step leaves a state in which this holds; so a daemon
+//! that is killed in between leaves one that the next daemon can go on from.
+
+use tracing::{error, info, warn};
+
+use super::{
+    drain::{DrainError, outstanding},
+    meter::Meter,
+};
+use crate::{
+    config::{DataSource, DefaultPolicy, Mode},
+    flow::Source,
+    source::{
+        Notice,
+        kernel::{Duty, KernelError, KernelSource, flag},
+        nfqueue::{Gate, GsoMode, Installed, NfqueueError},
+        tables::TablesError,
+        unix_ms,
+    },
+};
+
+/// Why a switch was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// The kernel source.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The source in user space.
+    #[error(transparent)]
+    Nfqueue(#[from] NfqueueError),
+    /// Flow tables.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
+    /// The last counts of a source that ends cannot be stored.
+    #[error(transparent)]
+    Drain(#[from] DrainError),
+    /// There is no kernel source.
+    #[error("the kernel source could not be set up when the daemon started; see its messages")]
+    NoKernel,
+    /// Only queues can drop.
+    #[error("mode \"divert\" is enforced by the source nfqueue only; set mode = \"tee\"")]
+    Divert,
+    /// Nothing is enforced.
+    #[error("mode is \"tee\", which drops nothing; set mode = \"divert\"")]
+    Tee,
+}
+
+impl Meter {
+    /// Counts by `to` from now on. After an error the former source counts, as far as that can be had.
+    pub(super) fn switch(&mut self, to: DataSource) -> Result<(), SwitchError> {
+        if to == self.active {
+            return Ok(());
+        }
+        let from = self.active;
+        if let Err(e) = self.change(to) {
+            if let Err(worse) = self.change(from) {
+                error!("cannot go back to source {}: {worse}", name(from));
+            }
+            return Err(e);
+        }
+        let detail = format!("source is {}, was {}", name(to), name(from));
+        info!("{detail}");
+        self.active = to;
+        self.since_ms = unix_ms();
+        self.switches += 1;
+        let source = if to == DataSource::Nfqueue { Source::Nfqueue } else { Source::Kernel };
+        self.notices.push((self.since_ms, source, Notice::new("source", detail, 0)));
+        // What the former source had counted belongs to the time before.
+        self.drain(true);
+        self.at_switch = Some((self.since_ms, self.baselines()));
+        Ok(())
+    }
+
+    /// Begins with the source that is configured, from whatever a former daemon left.
+    ///
+    /// # Errors
+    /// When that source cannot be had.
+    pub fn begin(&mut self, source: DataSource) -> Result<(), SwitchError> {
+        // Rules are looked for only where there can be some: asking may make the kernel load modules.
+        if self.reference.is_known() || !self.nfqueue.former().is_empty() {
+            self.ruled = self.nfqueue.adopt()?;
+            if !self.ruled && source != DataSource::Nfqueue {
+                self.nfqueue.remove_rules()?;
+            }
+        }
+        self.change(source)?;
+        self.active = source;
+        self.since_ms = unix_ms();
+        Ok(())
+    }
+
+    fn change(&mut self, to: DataSource) -> Result<(), SwitchError> {
+        match to {
+            DataSource::Kernel => self.to_kernel(),
+            DataSource::Nfqueue => self.to_nfqueue(),
+            DataSource::Off => self.to_off(),
+        }
+    }
+
+    /// Whether the programs count what they see.
+    pub(super) fn kernel_counts(&self) -> bool {
+        let counts = |kernel: &KernelSource| kernel.is_attached() && kernel.flags() & flag::PAUSED == 0;
+        self.kernel.as_ref().is_some_and(counts)
+    }
+
+    /// Has the programs do this, and waits until all do.
+    fn command(&mut self, flags: u32, duty: Duty) -> Result<(), SwitchError> {
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        kernel.tables().set_flags(flags);
+        let notices = kernel.set_duty(duty, unix_ms())?;
+        kernel.tables().grace_period()?;
+        self.note(Source::Kernel, notices);
+        Ok(())
+    }
+
+    fn to_kernel(&mut self) -> Result<(), SwitchError> {
+        if self.kernel.is_none() {
+            return Err(SwitchError::NoKernel);
+        }
+        if self.mode == Mode::Divert {
+            return Err(SwitchError::Divert);
+        }
+        if self.ruled && !self.nfqueue.offloads() {
+            let stamp = self.stamp();
+            let duty = if stamp == 0 { Duty::Meter } else { Duty::MeterAndStamp };
+            self.nfqueue.mark_counted(true)?;
+            self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
+            self.command(flag::HANDOVER | stamp, duty)?;
+            // From here on every packet that comes by the gate has been counted.
+            self.end_queues()?;
+        } else if self.ruled {
+            self.remove_queues()?;
+        }
+        self.command(0, Duty::Meter)
+    }
+
+    fn to_nfqueue(&mut self) -> Result<(), SwitchError> {
+        let drop = self.mode == Mode::Divert && self.default_policy == DefaultPolicy::Drop;
+        if self.nfqueue.offloads() {
+            if self.kernel.is_none() {
+                return Err(SwitchError::NoKernel);
+            }
+            self.command(0, Duty::Meter)?;
+            self.nfqueue.set_drop(drop)?;
+            self.nfqueue.start(false)?;
+            self.install(&self.nfqueue.usual_gate())?;
+            return Ok(());
+        }
+        let counting = self.kernel_counts();
+        let stamp = if self.kernel.is_some() { self.wanted_stamp() } else { 0 };
+        let duty = match (stamp, counting) {
+            (0, false) => Duty::None,
+            (0, true) => Duty::Meter,
+            _ => Duty::MeterAndStamp,
+        };
+        self.nfqueue.set_drop(drop)?;
+        if !self.nfqueue.is_running() {
+            self.reference.rebound();
+            self.nfqueue.start(stamp != 0)?;
+        }
+        self.nfqueue.mark_counted(counting)?;
+        self.command(stamp | if counting { flag::HANDOVER } else { flag::PAUSED }, duty)?;
+        // From here on every packet that the programs have counted is marked.
+        let gate = if counting { self.nfqueue.handover_gate() } else { self.nfqueue.usual_gate() };
+        self.install(&gate)?;
+        if counting {
+            self.command(stamp | flag::HANDOVER | flag::PAUSED, duty)?;
+            self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
+            self.nfqueue.mark_counted(false)?;
+        }
+        self.command(stamp | flag::PAUSED, if stamp == 0 { Duty::None } else { Duty::MeterAndStamp })
+    }
+
+    pub(super) fn to_off(&mut self) -> Result<(), SwitchError> {
+        if self.ruled && !self.nfqueue.offloads() {
+            self.nfqueue.set_gate(&Gate::Closed)?;
+            self.end_queues()?;
+        } else if self.ruled {
+            self.remove_queues()?;
+        }
+        self.command(flag::PAUSED, Duty::None)
+    }
+
+    /// Puts the rules in place, and begins or goes on with the account that they keep.
+    fn install(&mut self, gate: &Gate) -> Result<(), SwitchError> {
+        match self.nfqueue.install(gate)? {
+            Installed::New => self.reference.restart(),
+            Installed::Adopted if self.reference.is_known() => {}
+            Installed::Adopted => self.reference.begin_at(self.nfqueue.read_rules()?),
+        }
+        self.ruled = true;
+        Ok(())
+    }
+
+    /// Ends the queues after the last packet that they have to count has come.
+    fn end_queues(&mut self) -> Result<(), SwitchError> {
+        if let Err(e) = self.nfqueue.wait_until_empty() {
+            self.note(Source::Nfqueue, vec![Notice::new("queue_stuck", e.to_string(), 0)]);
+        }
+        // The account is closed while there are still rules to read.
+        self.drain_queues(true, true)?;
+        self.remove_queues()
+    }
+
+    fn remove_queues(&mut self) -> Result<(), SwitchError> {
+        self.nfqueue.remove_rules()?;
+        self.ruled = false;
+        self.reference.restart();
+        self.writer.set_rule_counters(Vec::new());
+        self.nfqueue.stop();
+        Ok(())
+    }
+
+    /// The flag by which segment sizes are stamped, as it is now.
+    fn stamp(&self) -> u32 {
+        self.kernel.as_ref().map_or(0, |kernel| kernel.flags() & flag::STAMP)
+    }
+
+    fn wanted_stamp(&self) -> u32 {
+        if self.nfqueue.options().gso == GsoMode::Auto { flag::STAMP } else { 0 }
+    }
+
+    /// Does this with packets that no policy decides, from now on; running connections are decided anew.
+    pub(super) fn set_default_policy(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
+        if self.mode == Mode::Tee && policy == DefaultPolicy::Drop {
+            return Err(SwitchError::Tee);
+        }
+        self.default_policy = policy;
+        self.nfqueue.set_drop(self.mode == Mode::Divert && policy == DefaultPolicy::Drop)?;
+        if self.ruled && self.nfqueue.offloads() {
+            self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
+        }
+        Ok(())
+    }
+
+    /// Brings rules back that somebody removed, with what passed meanwhile on record.
+    pub(super) fn watch_rules(&mut self) {
+        match self.nfqueue.watch_rules() {
+            Ok((Some(_), notice)) => self.note(Source::Nfqueue, notice.into_iter().collect()),
+            Ok((None, notice)) => {
+                self.reference.restart();
+                self.note(Source::Nfqueue, notice.into_iter().collect());
+            }
+            Err(e) => warn!("cannot look after the netfilter rules: {e}"),
+        }
+        // Also closes the account when nothing moves.
+        self.drain(true);
+    }
+
+    /// Packets that wait in queues, by the account of the rules.
+    pub(super) fn waiting(&self) -> u64 {
+        u64::try_from(outstanding(&self.writer.ledger(Source::Nfqueue).counters)).unwrap_or(0)
+    }
+}
+
+/// As configured.
+pub(super) fn name(source: DataSource) -> &'static str {
+    match source {
+        DataSource::Kernel => "kernel",
+        DataSource::Nfqueue => "nfqueue",
+        DataSource::Off => "off",
+    }
+}
