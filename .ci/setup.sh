@@ -36,6 +36,7 @@ want_lab() {
     want iproute2 tc
     want iperf3 iperf3
     want ethtool ethtool
+    want iptables iptables
     want iputils-ping ping
 }
 
