@@ -11,8 +11,12 @@ use netamsd::{
     check,
     config::{Config, ConfigError},
     control::ControlError,
-    daemon::{self, DaemonError},
-    source::{kernel::KernelError, tables::TablesError},
+    daemon::{self, DaemonError, SwitchError},
+    source::{
+        kernel::KernelError,
+        nfqueue::{NfqueueError, RulesError, netlink::QueueError},
+        tables::TablesError,
+    },
     store::StoreError,
     sys::SysError,
 };
@@ -74,14 +78,11 @@ impl Failure {
                 SysError::StateTaken(..) | SysError::NamespaceTaken => exit::TEMPORARY,
                 SysError::Change(_) | SysError::NamespaceLock(_) => exit::OS,
             },
-            DaemonError::Kernel(e) => match e {
-                KernelError::Memory { .. } | KernelError::NoInterface(_) => exit::CONFIG,
-                KernelError::Machine(_) | KernelError::Load(_) | KernelError::Tables(TablesError::Abi(_)) => {
-                    exit::UNAVAILABLE
-                }
-                KernelError::Object => exit::SOFTWARE,
-                _ => exit::OS,
-            },
+            DaemonError::Kernel(e) | DaemonError::Begin(SwitchError::Kernel(e)) => kernel_code(e),
+            DaemonError::Nfqueue(e) | DaemonError::Begin(SwitchError::Nfqueue(e)) => nfqueue_code(e),
+            DaemonError::Begin(SwitchError::Divert | SwitchError::Tee) => exit::CONFIG,
+            DaemonError::Begin(SwitchError::NoKernel) => exit::UNAVAILABLE,
+            DaemonError::Begin(_) | DaemonError::Tables(_) => exit::OS,
             DaemonError::Store(e) => match e {
                 StoreError::Corrupt { .. } | StoreError::Newer { .. } => exit::DATA,
                 StoreError::Full { .. } | StoreError::Io { .. } => exit::IO,
@@ -94,6 +95,32 @@ impl Failure {
             DaemonError::Io(_) => exit::OS,
             DaemonError::Meter => exit::SOFTWARE,
         }
+    }
+}
+
+fn kernel_code(error: &KernelError) -> u8 {
+    match error {
+        KernelError::Memory { .. } | KernelError::NoInterface(_) => exit::CONFIG,
+        KernelError::Machine(_) | KernelError::Load(_) | KernelError::Tables(TablesError::Abi(_)) => {
+            exit::UNAVAILABLE
+        }
+        KernelError::Object => exit::SOFTWARE,
+        _ => exit::OS,
+    }
+}
+
+fn nfqueue_code(error: &NfqueueError) -> u8 {
+    match error {
+        NfqueueError::Queue(QueueError::Taken { .. }) => exit::TEMPORARY,
+        NfqueueError::Queue(QueueError::Rights) | NfqueueError::Rules(RulesError::NotPermitted(_)) => {
+            exit::NO_PERMISSION
+        }
+        NfqueueError::Queue(QueueError::Unsupported)
+        | NfqueueError::Rules(RulesError::Missing { .. } | RulesError::NoTool)
+        | NfqueueError::Tables(TablesError::Abi(_)) => exit::UNAVAILABLE,
+        NfqueueError::Rules(RulesError::Pattern(_) | RulesError::Queues { .. }) => exit::CONFIG,
+        NfqueueError::Folder(..) => exit::CANNOT_CREATE,
+        _ => exit::OS,
     }
 }
 

@@ -49,7 +49,7 @@ impl Default for NfqueueConfig {
             stamp_mask: 0xffff_0000,
             handover_mark: 0x800,
             connmark_mask: 0xff00_0000,
-            tables: "/dev/shm/netams".into(),
+            tables: "/run/netams/tables".into(),
         }
     }
 }

@@ -4,12 +4,13 @@ use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
 
 use ipnet::IpNet;
 use netams_proto::{
-    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Ledger, Ledgers, Node, Request,
-    Response, Rules, SourceKind, SourceStatus, Terms, UnitTotals, Units as UnitReport, Verdict,
+    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Node, Request, Response, UnitTotals,
+    Units as UnitReport,
 };
 
-use super::meter::Snapshot;
+use super::{snapshot::Snapshot, sources};
 use crate::{
+    config::{DataSource, DefaultPolicy, Mode, NfqueueConfig},
     flow::{self, Counters},
     policy::{UnitConfig, Units, Zone},
     source::unix_ms,
@@ -25,8 +26,10 @@ pub struct Context {
     pub id: u32,
     /// Milliseconds UTC since 1970.
     pub started_ms: i64,
-    /// 0 off, 1 tee, 2 divert.
-    pub mode: u8,
+    /// Whether verdicts are enforced.
+    pub mode: Mode,
+    /// How queues are set up.
+    pub nfqueue: NfqueueConfig,
     /// 0 info, 1 debug, 2 trace.
     pub debug: u8,
     /// Configured units, in order.
@@ -37,8 +40,6 @@ pub struct Context {
     pub zone: Zone,
     /// State folder.
     pub state: PathBuf,
-    /// The kernel source's ledger when the daemon started.
-    pub baseline: Terms,
 }
 
 /// Answers `request`. Blocks on the database for those that read it.
@@ -46,14 +47,15 @@ pub fn answer(context: &Arc<Context>, snapshot: Snapshot, request: Request) -> R
     let result = match request {
         Request::Node => Ok(Response::Node(node(context, snapshot))),
         Request::Info => Ok(Response::Info(info(context, &snapshot))),
-        Request::Ledger => Ok(Response::Ledger(ledgers(context, snapshot))),
+        Request::Ledger => Ok(Response::Ledger(sources::ledgers(context, snapshot))),
         Request::Flows(query) => flows(context, snapshot, &query).map(Response::Flows),
         Request::Units => units(context, snapshot).map(Response::Units),
         Request::Events(most) => events(context, most).map(Response::Events),
-        Request::Source => Ok(Response::Source(source(context, &snapshot))),
-        Request::SetSource(_) => Err(Error::Failed("only the kernel source is built in".to_owned())),
-        Request::SetDefaultPolicy(_) => Err(Error::Failed("no source is built in that drops".to_owned())),
-        Request::Rules => Ok(Response::Rules(Rules::default())),
+        // The meter has done what was to be done.
+        Request::Source | Request::SetSource(_) | Request::SetDefaultPolicy(_) => {
+            Ok(Response::Source(sources::status(context, &snapshot)))
+        }
+        Request::Rules => Ok(Response::Rules(sources::rules(&snapshot))),
     };
     result.unwrap_or_else(Response::Error)
 }
@@ -83,83 +85,23 @@ fn node(context: &Context, snapshot: Snapshot) -> Node {
 }
 
 fn info(context: &Context, snapshot: &Snapshot) -> Info {
-    /// Nothing is dropped without a policy.
-    const PASS: u8 = 2;
+    let passed = |of: fn(&Counters) -> u64| snapshot.ledgers.iter().map(|ledger| of(&ledger.total.0)).sum();
     Info {
         id: context.id,
-        packets_in: snapshot.counters.packets_in,
-        packets_out: snapshot.counters.packets_out,
-        mode: context.mode,
+        packets_in: passed(|counters| counters.packets_in),
+        packets_out: passed(|counters| counters.packets_out),
+        mode: match (snapshot.active, context.mode) {
+            (DataSource::Off, _) => 0,
+            (_, Mode::Tee) => 1,
+            (_, Mode::Divert) => 2,
+        },
         debug: context.debug,
         active_flows: snapshot.active_flows,
         total_flows: snapshot.total_flows,
-        default_policy: PASS,
-    }
-}
-
-fn ledgers(context: &Context, snapshot: Snapshot) -> Ledgers {
-    let total = terms(&snapshot.counters, snapshot.missed);
-    let since_start = total.since(&context.baseline);
-    let kernel = Ledger {
-        source: flow::Source::Kernel.name().to_owned(),
-        active: context.mode != 0,
-        total,
-        since_start,
-        since_switch: since_start,
-        waiting: 0,
-        commits: snapshot.commits,
-        last_commit_ms: snapshot.last_commit_ms,
-    };
-    Ledgers {
-        ledgers: vec![kernel],
-        started_ms: context.started_ms,
-        switched_ms: None,
-        store_error: snapshot.trouble,
-    }
-}
-
-/// A source's counters as the ledger's terms.
-pub fn terms(c: &Counters, missed: u64) -> Terms {
-    Terms {
-        packets_in: c.packets_in,
-        packets_out: c.packets_out,
-        already_counted: c.already_counted,
-        seen: c.seen(),
-        flow_packets: c.flow_packets,
-        flow_bytes: c.flow_bytes,
-        overflow_packets: c.overflow_packets,
-        overflow_bytes: c.overflow_bytes,
-        non_ip: c.non_ip,
-        malformed: c.malformed,
-        dropped: c.dropped,
-        lost: c.lost(),
-        unexplained: c.unexplained(),
-        missed,
-        fragments: c.fragments,
-        spilled: c.spilled,
-        gso_headers_unknown: c.gso_headers_unknown,
-        estimated: c.estimated,
-        reference: c.reference,
-        queued: c.queued,
-        queue_lost: c.queue_lost,
-        queue_full: c.queue_full,
-        bypassed: c.bypassed,
-    }
-}
-
-/// The kernel source alone, which has counted since the daemon's start or not at all.
-fn source(context: &Context, snapshot: &Snapshot) -> SourceStatus {
-    let counted = terms(&snapshot.counters, snapshot.missed).since(&context.baseline);
-    let seconds = (unix_ms() - context.started_ms).max(1) as f64 / 1000.0;
-    SourceStatus {
-        source: if context.mode == 0 { SourceKind::Off } else { SourceKind::Kernel },
-        since_ms: context.started_ms,
-        switches: 0,
-        mode: "tee".to_owned(),
-        default_policy: Verdict::Pass,
-        packets_per_s: counted.seen as f64 / seconds,
-        bits_per_s: (counted.flow_bytes + counted.overflow_bytes) as f64 * 8.0 / seconds,
-        nfqueue: None,
+        default_policy: match snapshot.default_policy {
+            DefaultPolicy::Drop => 1,
+            DefaultPolicy::Pass => 2,
+        },
     }
 }
 
@@ -189,7 +131,7 @@ fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flo
         matched: found.matched,
         packets: found.packets,
         bytes: found.bytes,
-        estimated: 0,
+        estimated: found.estimated,
         stale: snapshot.trouble,
     })
 }
@@ -206,7 +148,7 @@ fn flow(record: FlowRecord) -> Flow {
         vlan: key.vlan,
         vlan_inner: key.vlan_inner,
         fragment: key.fragment,
-        estimated: false,
+        estimated: record.estimated,
         first_ms: record.first_ms,
         last_ms: record.last_ms,
         packets: record.packets,
@@ -241,7 +183,7 @@ fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
     };
     Ok(UnitReport {
         units: context.configured.iter().map(row).collect(),
-        estimated: snapshot.counters.estimated,
+        estimated: snapshot.ledgers.iter().map(|ledger| ledger.total.0.estimated).sum(),
         stale: snapshot.trouble,
     })
 }

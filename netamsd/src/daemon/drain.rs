@@ -216,7 +216,8 @@ impl Meter {
         let look = if look && self.ruled && !self.nfqueue.offloads() { Some(self.look()?) } else { None };
         let live = self.nfqueue.tables().map(|tables| tables.live_counters()).unwrap_or_default();
         let before = &self.writer.ledger(Source::Nfqueue).counters;
-        let moved = look.as_ref().is_some_and(|look| look.packets + look.full > 0 || outstanding(before) != 0);
+        let moved =
+            look.as_ref().is_some_and(|look| look.packets + look.full > 0 || outstanding(before) != 0);
         if live == Counters::default() && !moved {
             return Ok(());
         }

@@ -67,7 +67,8 @@ impl Meter {
     /// Packets through all hooks that are in tables of a former daemon and not in the store.
     fn held(&self) -> u64 {
         let former = self.former.iter().map(Tables::live_counters);
-        let inherited = self.kernel.iter().filter(|kernel| kernel.inherited()).map(KernelSource::live_counters);
+        let inherited =
+            self.kernel.iter().filter(|kernel| kernel.inherited()).map(KernelSource::live_counters);
         former.chain(inherited).map(|c| c.packets_in + c.packets_out).sum()
     }
 

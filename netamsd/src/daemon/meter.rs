@@ -25,7 +25,7 @@ use crate::{
         nfqueue::NfqueueSource,
         unix_ms,
     },
-    store::{StoreError, Writer},
+    store::Writer,
 };
 
 /// How often hooks and queues are looked after when nothing announces a change.
@@ -290,6 +290,3 @@ pub fn announce_links(monitor: &crate::source::kernel::Monitor, orders: &SyncSen
         }
     }
 }
-
-/// Why counts are not in the store.
-pub(super) type Stored = Result<(), StoreError>;

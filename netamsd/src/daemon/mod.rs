@@ -2,42 +2,59 @@
 //!
 //! ```text
 //!   kernel announcements -- thread "links" --\
-//!                                             >-- orders (8) --> thread "meter": source -> units -> store
+//!                                             >-- orders (8) --> thread "meter": sources -> units -> store
 //!   ngctl -- control (main thread, tokio) ---/                        |
 //!                  ^                                                  |
 //!                  +------------- snapshot (one a request) <----------+
 //! ```
 //!
+//! The source in user space has a thread for each of its queues; they share nothing with the meter but the flow tables.
+//!
 //! A full order channel makes a request wait, and an announcement superfluous: the meter looks after the hooks anyway. A
 //! request for flows or units reads the database by itself, after the meter has committed what was counted before it.
 
 mod answers;
+mod drain;
+mod gap;
 mod meter;
+mod rates;
+mod setup;
+mod snapshot;
+mod sources;
+mod switch;
 
 use std::{
-    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
-use netams_proto::{Error, Request, Response};
+use netams_proto::{Error, Request, Response, SourceKind, Verdict};
 use tokio::{signal::unix, sync::oneshot, task::spawn_blocking};
 use tracing::{info, warn};
 
 use self::{
-    answers::{Context, answer, terms},
-    meter::{Meter, Order, announce_links},
+    answers::{Context, answer},
+    meter::{Answer, Meter, Order, Setup, announce_links},
+    setup::{control_config, store_config, warn_of_absent_interfaces},
+};
+pub use self::{
+    setup::{absent_interfaces, cleanup, nfqueue_options, source_options},
+    switch::SwitchError,
 };
 use crate::{
-    config::{Attach, Config, DataSource, LogLevel, Mode, interface_matches},
-    control::{self, ControlError, Server},
-    policy::{Units, Zone},
+    config::{Config, DataSource, DefaultPolicy, LogLevel},
+    control::{ControlError, Server},
+    flow::Source,
+    policy::Units,
     source::{
-        kernel::{Duty, KernelError, KernelSource, Marks, Monitor, Options, Style},
+        Notice,
+        kernel::{KernelError, KernelSource, Monitor},
+        nfqueue::{NfqueueError, NfqueueSource},
+        tables::TablesError,
         unix_ms,
     },
-    store::{StoreConfig, StoreError, StoreUnit, Writer},
+    store::{StoreError, Writer},
     sys::{self, SysError},
 };
 
@@ -53,6 +70,15 @@ pub enum DaemonError {
     /// The kernel source.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The source in user space.
+    #[error(transparent)]
+    Nfqueue(#[from] NfqueueError),
+    /// Flow tables that were left.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
+    /// The configured source cannot be had.
+    #[error(transparent)]
+    Begin(#[from] SwitchError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -67,26 +93,6 @@ pub enum DaemonError {
     Meter,
 }
 
-/// Options of the kernel source as configured.
-pub fn source_options(config: &Config, units: &Units, store: u64) -> Options {
-    let patterns = config.kernel.interfaces.clone();
-    Options {
-        wanted: Box::new(move |name| interface_matches(&patterns, name)),
-        style: match config.kernel.attach {
-            Attach::Auto => None,
-            Attach::Tcx => Some(Style::Tcx),
-            Attach::Clsact => Some(Style::Clsact),
-        },
-        duty: if config.source == DataSource::Kernel { Duty::Meter } else { Duty::None },
-        flows: config.kernel.flows,
-        spill: config.kernel.spill,
-        bpffs: config.kernel.bpffs.clone(),
-        store,
-        marks: Marks::default(),
-        prefixes: units.prefixes(),
-    }
-}
-
 /// Runs the daemon until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
@@ -98,25 +104,34 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let units = Arc::new(Units::new(&config.units));
     let writer = Writer::open(&config.state, store_config(config))?;
     let id = writer.node_id();
-    let baseline = terms(&writer.ledger().counters, writer.ledger().missed);
     let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
     let server = Server::bind(control_config(config, &zone))?;
 
     // Before programs are attached, so that no interface appears unnoticed in between.
     let monitor = Monitor::new()?;
-    let options = source_options(config, &units, u64::from(id));
-    let (source, notices) = KernelSource::open(options, started_ms)?;
+    let (nfqueue, queue_notices) = NfqueueSource::open(nfqueue_options(config, &units, u64::from(id)))?;
+    let (kernel, notices) = open_kernel(config, &units, u64::from(id))?;
     sys::drop_capabilities(&[&config.state, &config.control.socket, &config.kernel.bpffs])?;
 
-    let interval = Duration::from_millis(u64::from(config.accounting.interval_ms));
-    let mut meter = Meter::new(source, Arc::clone(&units), zone, writer, interval)?;
-    meter.note(notices);
+    let mut meter = Meter::new(Setup {
+        kernel,
+        nfqueue,
+        units: Arc::clone(&units),
+        zone,
+        writer,
+        interval: Duration::from_millis(u64::from(config.accounting.interval_ms)),
+        on_exit: config.kernel.on_exit,
+        mode: config.mode,
+        default_policy: config.default_policy,
+    })?;
+    meter.note(Source::Kernel, notices);
+    meter.note(Source::Nfqueue, queue_notices);
+    meter.begin(config.source)?;
     let (orders, inbox) = mpsc::sync_channel(ORDERS);
-    let on_exit = config.kernel.on_exit;
     let (ended, meter_ended) = oneshot::channel::<()>();
     let meter_thread = thread::Builder::new().name("meter".into()).spawn(move || {
-        meter.run(&inbox, on_exit);
+        meter.run(&inbox);
         drop(ended);
     })?;
     let announce = orders.clone();
@@ -125,11 +140,8 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let context = Arc::new(Context {
         id,
         started_ms,
-        mode: match (config.source, config.mode) {
-            (DataSource::Off, _) => 0,
-            (_, Mode::Tee) => 1,
-            (_, Mode::Divert) => 2,
-        },
+        mode: config.mode,
+        nfqueue: config.nfqueue.clone(),
         debug: match config.log.level {
             LogLevel::Debug => 1,
             LogLevel::Trace => 2,
@@ -139,7 +151,6 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         units,
         zone,
         state: config.state.clone(),
-        baseline,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(serve(server, context, orders.clone(), meter_ended));
@@ -180,8 +191,8 @@ async fn serve(
 async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request: Request) -> Response {
     let answered = spawn_blocking(move || {
         let (ask, answered) = oneshot::channel();
-        orders.send(Order::Sync(ask)).map_err(|_| Error::Closing)?;
-        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?;
+        orders.send(order(&request, ask)).map_err(|_| Error::Closing)?;
+        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(Error::Failed)?;
         Ok(answer(&context, snapshot, request))
     });
     match answered.await {
@@ -191,53 +202,30 @@ async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request
     }
 }
 
-fn store_config(config: &Config) -> StoreConfig {
-    let unit =
-        |u: &crate::policy::UnitConfig| StoreUnit { name: u.name.clone(), kind: u.kind.as_str().to_owned() };
-    StoreConfig {
-        idle_timeout_s: config.accounting.idle_timeout_s,
-        active_timeout_s: config.accounting.active_timeout_s,
-        keep_flows_days: config.accounting.keep_flows_days,
-        units: config.units.iter().map(unit).collect(),
+/// What a request means for the meter.
+fn order(request: &Request, answer: Answer) -> Order {
+    match request {
+        Request::SetSource(SourceKind::Kernel) => Order::SetSource(DataSource::Kernel, answer),
+        Request::SetSource(SourceKind::Nfqueue) => Order::SetSource(DataSource::Nfqueue, answer),
+        Request::SetSource(SourceKind::Off) => Order::SetSource(DataSource::Off, answer),
+        Request::SetDefaultPolicy(Verdict::Pass) => Order::SetDefaultPolicy(DefaultPolicy::Pass, answer),
+        Request::SetDefaultPolicy(Verdict::Drop) => Order::SetDefaultPolicy(DefaultPolicy::Drop, answer),
+        _ => Order::Sync(answer),
     }
 }
 
-fn control_config(config: &Config, zone: &Zone) -> control::ControlConfig {
-    let control = &config.control;
-    control::ControlConfig {
-        socket: control.socket.clone(),
-        group: control.group.clone(),
-        others_may_read: control.others_may_read,
-        max_connections: control.max_connections,
-        timezone: zone.name().to_owned(),
+/// The kernel source; queues alone can do without it, and then let the kernel cut super-packets.
+fn open_kernel(
+    config: &Config,
+    units: &Units,
+    store: u64,
+) -> Result<(Option<KernelSource>, Vec<Notice>), DaemonError> {
+    match KernelSource::open(source_options(config, units, store), unix_ms()) {
+        Ok((kernel, notices)) => Ok((Some(kernel), notices)),
+        Err(e) if config.source == DataSource::Nfqueue && !config.nfqueue.offload => {
+            warn!("super-packets are cut before they are queued, and the source kernel cannot be had: {e}");
+            Ok((None, Vec::new()))
+        }
+        Err(e) => Err(e.into()),
     }
-}
-
-fn warn_of_absent_interfaces(config: &Config) -> Result<(), DaemonError> {
-    for name in absent_interfaces(config)? {
-        warn!("there is no interface {name} now; it is metered from the moment it appears");
-    }
-    Ok(())
-}
-
-/// Configured interfaces, spelled without a wildcard, that do not exist.
-///
-/// # Errors
-/// When interfaces cannot be listed.
-pub fn absent_interfaces(config: &Config) -> Result<Vec<String>, KernelError> {
-    let present = crate::source::kernel::interface_names()?;
-    let literal = |name: &&String| !name.contains(['*', '?']);
-    let absent = |name: &&String| !present.contains(*name);
-    Ok(config.kernel.interfaces.iter().filter(literal).filter(absent).cloned().collect())
-}
-
-/// Where the programs and tables of this network namespace are removed by `--cleanup`.
-///
-/// # Errors
-/// When a daemon is running here, or something cannot be removed.
-pub fn cleanup(config: &Config) -> Result<(PathBuf, u64), DaemonError> {
-    sys::require_capabilities()?;
-    let _locks = sys::lock(&config.state)?;
-    let held = crate::source::kernel::cleanup(&config.kernel.bpffs)?;
-    Ok((config.kernel.bpffs.clone(), held))
 }

@@ -36,7 +36,9 @@ impl Rates {
 
     /// Packets and bits a second.
     pub fn per_second(&self) -> (f64, f64) {
-        let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else { return (0.0, 0.0) };
+        let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else {
+            return (0.0, 0.0);
+        };
         let seconds = (last.0 - first.0).as_secs_f64();
         if seconds <= 0.0 {
             return (0.0, 0.0);

@@ -236,6 +236,12 @@ impl<B: Backing> Tables<B> {
             .store(flags, Ordering::SeqCst);
     }
 
+    /// What was told last.
+    pub fn flags(&self) -> u32 {
+        // SAFETY: as in `epoch`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.memory.control.as_ptr()).flags) }.load(Ordering::SeqCst)
+    }
+
     /// Returns when everyone who counts has seen what was set before the call.
     ///
     /// # Errors

@@ -23,6 +23,8 @@ use aya::{Ebpf, EbpfLoader, programs::SchedClassifier};
 use kmod_bpf::{WAYS, constant, program};
 use tracing::info;
 
+pub use kmod_bpf::flag;
+
 pub use self::{
     error::KernelError,
     hooks::{Direction, Duty, HookInfo, Style},
@@ -79,6 +81,8 @@ pub struct Options {
     pub style: Option<Style>,
     /// What the programs are for.
     pub duty: Duty,
+    /// What they are told in tables without a history; others go on as they were told.
+    pub flags: u32,
     /// Bits of the packets' marks.
     pub marks: Marks,
     /// First-level flow slots a CPU and a half, a power of two.
@@ -193,7 +197,11 @@ impl KernelSource {
                 let ebpf = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(tables.dir()))?;
                 (tables, ebpf)
             }
-            None => fresh_tables(&root, geometry, &options)?,
+            None => {
+                let (tables, ebpf) = fresh_tables(&root, geometry, &options)?;
+                tables.set_flags(ours.last().map_or(options.flags, Tables::flags));
+                (tables, ebpf)
+            }
         };
         let style = match options.style {
             Some(style) => style,
@@ -254,6 +262,16 @@ impl KernelSource {
     pub fn set_duty(&mut self, duty: Duty, now_ms: i64) -> Result<Vec<Notice>, KernelError> {
         self.hooks.set_duty(duty);
         self.hooks.sync(now_ms)
+    }
+
+    /// Whether programs are attached.
+    pub fn is_attached(&self) -> bool {
+        !self.hooks.list().is_empty()
+    }
+
+    /// What the programs are told, see [`flag`].
+    pub fn flags(&self) -> u32 {
+        self.tables.flags()
     }
 
     /// The attached programs.

@@ -161,7 +161,8 @@ impl Lane {
             // Said once; the next look tries again.
             Err(e) if self.seen.1 == 0 => {
                 self.seen.1 = STUCK;
-                let detail = format!("queue {number} has failed: {reason}; it cannot be served again yet: {e}");
+                let detail =
+                    format!("queue {number} has failed: {reason}; it cannot be served again yet: {e}");
                 Some(Notice::new("queue_failed", detail, 0))
             }
             Err(_) => None,
@@ -176,7 +177,8 @@ impl Lane {
         }
         self.seen.1 = self.seen.1.saturating_add(1);
         (self.seen.1 == STUCK).then(|| {
-            let detail = format!("queue {}: {waiting} packets wait, and its thread takes none", self.number());
+            let detail =
+                format!("queue {}: {waiting} packets wait, and its thread takes none", self.number());
             Notice::new("queue_stuck", detail, 0)
         })
     }

@@ -23,18 +23,13 @@ use std::{
     collections::HashMap,
     fs, io,
     os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use kmod_bpf::{HALVES, WAYS};
 
-pub use self::{
-    lane::LaneInfo,
-    rules::{Backend, Gate, Installed, Plan, Reading, RuleCounter, RulesError},
-    shared::Tables,
-};
 use self::{
     lane::Lane,
     netlink::{QueueError, QueueOptions},
@@ -42,10 +37,16 @@ use self::{
     shared::spill_part,
     worker::{Decided, Orders, Segments},
 };
+pub use self::{
+    lane::LaneInfo,
+    rules::{Backend, Gate, Installed, Plan, Reading, RuleCounter, RulesError},
+    shared::Tables,
+};
 use super::{
     Clock, Notice,
     tables::{Geometry, Prefix, TablesError},
 };
+use crate::flow::Counters;
 
 /// Asked for the buffer of each queue's socket, bytes: room for about 40,000 packets.
 const BUFFER: usize = 16 << 20;
@@ -162,7 +163,7 @@ impl NfqueueSource {
             followed: false,
         };
         let mut notices = Vec::new();
-        let root = source.root()?;
+        let root = namespace_folder(&source.options.folder)?;
         if root.exists() {
             let failed = |e| NfqueueError::Folder(root.clone(), e);
             shared::private_folder(&root).map_err(failed)?;
@@ -171,7 +172,9 @@ impl NfqueueSource {
                 match shared::open(&dir)? {
                     Some(tables) if tables.store() == source.options.store => source.former.push(tables),
                     other => {
-                        if let Some(held) = other.map(|tables| tables.live_counters().seen()).filter(|n| *n > 0) {
+                        if let Some(held) =
+                            other.map(|tables| tables.live_counters().seen()).filter(|n| *n > 0)
+                        {
                             let detail = format!(
                                 "removed queue tables of another state folder; {held} packets in them are not in this store"
                             );
@@ -183,13 +186,6 @@ impl NfqueueSource {
             }
         }
         Ok((source, notices))
-    }
-
-    /// Folder of this network namespace.
-    fn root(&self) -> Result<PathBuf, NfqueueError> {
-        const NETNS: &str = "/proc/thread-self/ns/net";
-        let inode = fs::metadata(NETNS).map_err(|e| NfqueueError::System(NETNS, e))?.ino();
-        Ok(self.options.folder.join(inode.to_string()))
     }
 
     /// The rules as they have to be.
@@ -235,9 +231,10 @@ impl NfqueueSource {
             self.tables = Some(self.former.remove(at));
             return Ok(());
         }
-        let root = self.root()?;
+        let root = namespace_folder(&self.options.folder)?;
         let failed = |e| NfqueueError::Folder(root.clone(), e);
-        shared::private_folder(&self.options.folder).map_err(|e| NfqueueError::Folder(self.options.folder.clone(), e))?;
+        shared::private_folder(&self.options.folder)
+            .map_err(|e| NfqueueError::Folder(self.options.folder.clone(), e))?;
         shared::private_folder(&root).map_err(failed)?;
         let id = super::random().map_err(|e| NfqueueError::System("/dev/urandom", e))?[7];
         let dir = root.join(format!("{id:016x}"));
@@ -332,6 +329,8 @@ impl NfqueueSource {
             self.stamped = stamped;
             let plan = self.plan();
             if self.rules()?.adopt(&plan)? {
+                // The account of these rules needs a place to be written to.
+                self.ensure_tables()?;
                 return Ok(true);
             }
         }
@@ -466,7 +465,9 @@ impl NfqueueSource {
     /// When the kernel's list of queues cannot be read.
     pub fn watch_queues(&mut self, now_ms: i64) -> Result<Vec<Notice>, NfqueueError> {
         let mut notices = Vec::new();
-        let Some(tables) = self.tables.as_ref().filter(|_| !self.lanes.is_empty()) else { return Ok(notices) };
+        let Some(tables) = self.tables.as_ref().filter(|_| !self.lanes.is_empty()) else {
+            return Ok(notices);
+        };
         let present = status::read().map_err(|e| NfqueueError::System(status::PATH, e))?;
         for lane in &mut self.lanes {
             let status = present.iter().find(|status| status.number == lane.number());
@@ -488,7 +489,8 @@ impl NfqueueSource {
         };
         let followed = !reading.followed.is_empty();
         let notice = (followed && !self.followed).then(|| {
-            let chains: Vec<_> = reading.followed.iter().map(|(f, c)| format!("{} {}", f.name(), c.name())).collect();
+            let chains: Vec<_> =
+                reading.followed.iter().map(|(f, c)| format!("{} {}", f.name(), c.name())).collect();
             let detail = format!(
                 "rules of others come after ours in table mangle ({}): queued packets do not reach them",
                 chains.join(", ")
@@ -502,6 +504,11 @@ impl NfqueueSource {
     /// The tables that are being filled, if there are any.
     pub fn tables(&mut self) -> Option<&mut Tables> {
         self.tables.as_mut()
+    }
+
+    /// What the tables hold that was not handed out as committed.
+    pub fn live_counters(&self) -> Option<Counters> {
+        self.tables.as_ref().map(Tables::live_counters)
     }
 
     /// Tables of a former daemon that are not those in use; to be read out, committed and removed.
@@ -553,4 +560,31 @@ pub fn remove(tables: &Tables) -> io::Result<()> {
         let _ = fs::remove_dir(root);
     }
     Ok(())
+}
+
+/// Removes all tables of this network namespace, whoever made them; says how many packets they held.
+///
+/// # Errors
+/// When files cannot be removed.
+pub fn cleanup(folder: &Path) -> Result<u64, NfqueueError> {
+    let root = namespace_folder(folder)?;
+    if !root.exists() {
+        return Ok(0);
+    }
+    let failed = |e| NfqueueError::Folder(root.clone(), e);
+    let mut held = 0;
+    for entry in fs::read_dir(&root).map_err(failed)? {
+        if let Ok(Some(tables)) = shared::open(&entry.map_err(failed)?.path()) {
+            held += tables.live_counters().seen();
+        }
+    }
+    fs::remove_dir_all(&root).map_err(failed)?;
+    Ok(held)
+}
+
+/// Folder of this network namespace.
+fn namespace_folder(folder: &Path) -> Result<PathBuf, NfqueueError> {
+    const NETNS: &str = "/proc/thread-self/ns/net";
+    let inode = fs::metadata(NETNS).map_err(|e| NfqueueError::System(NETNS, e))?.ino();
+    Ok(folder.join(inode.to_string()))
 }

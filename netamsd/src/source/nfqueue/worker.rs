@@ -160,7 +160,8 @@ impl Service {
         while !stop.load(Ordering::SeqCst) {
             self.turn(&mut queue)?;
         }
-        queue.unbind()
+        queue.unbind();
+        Ok(())
     }
 
     fn turn(&mut self, queue: &mut Queue) -> Result<(), QueueError> {

@@ -81,6 +81,11 @@ impl Queue {
         Ok(Self { number: options.number, socket, inbox, outbox, last: 0, refused: None })
     }
 
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Bytes that fit the receive buffer, as the kernel counts them: twice what was asked for, if granted.
     ///
     /// # Errors

@@ -1,0 +1,135 @@
+//! From the configuration to what each part is set up with, and back to nothing by `--cleanup`.
+
+use std::path::PathBuf;
+
+use tracing::warn;
+
+use super::DaemonError;
+use crate::{
+    config::{self, Attach, Config, DataSource, Fail, interface_matches},
+    control,
+    policy::{Units, Zone},
+    source::{
+        kernel::{self, Duty, KernelError, Marks, Style, flag},
+        nfqueue::{self, GsoMode, rules},
+    },
+    store::{StoreConfig, StoreUnit},
+    sys,
+};
+
+/// Options of the kernel source as configured.
+pub fn source_options(config: &Config, units: &Units, store: u64) -> kernel::Options {
+    let patterns = config.kernel.interfaces.clone();
+    kernel::Options {
+        wanted: Box::new(move |name| interface_matches(&patterns, name)),
+        style: match config.kernel.attach {
+            Attach::Auto => None,
+            Attach::Tcx => Some(Style::Tcx),
+            Attach::Clsact => Some(Style::Clsact),
+        },
+        duty: if config.source == DataSource::Off { Duty::None } else { Duty::Meter },
+        // Nothing is counted before it is clear what a former daemon left.
+        flags: flag::PAUSED,
+        flows: config.kernel.flows,
+        spill: config.kernel.spill,
+        bpffs: config.kernel.bpffs.clone(),
+        store,
+        marks: Marks { handover: config.nfqueue.handover_mark, stamp: config.nfqueue.stamp_mask },
+        prefixes: units.prefixes(),
+    }
+}
+
+/// Options of the source in user space as configured.
+pub fn nfqueue_options(config: &Config, units: &Units, store: u64) -> nfqueue::Options {
+    let c = &config.nfqueue;
+    nfqueue::Options {
+        chains: c
+            .chains
+            .iter()
+            .map(|chain| match chain {
+                config::Chain::Forward => rules::Chain::Forward,
+                config::Chain::Input => rules::Chain::Input,
+                config::Chain::Output => rules::Chain::Output,
+            })
+            .collect(),
+        interfaces: config.kernel.interfaces.clone(),
+        // Checked with the configuration: these fit.
+        first_queue: c.first_queue as u16,
+        queues: c.queues as u16,
+        gso: match c.gso {
+            config::Gso::Auto => GsoMode::Auto,
+            config::Gso::Exact => GsoMode::Exact,
+            config::Gso::Estimate => GsoMode::Estimate,
+        },
+        fail_open: c.fail == Fail::Open,
+        offload: c.offload.then_some(c.connmark_mask),
+        backend: match c.backend {
+            config::Backend::Auto => None,
+            config::Backend::Nft => Some(nfqueue::Backend::Nft),
+            config::Backend::Iptables => Some(nfqueue::Backend::Iptables),
+        },
+        copy_bytes: c.copy_bytes,
+        max_packets: c.max_packets,
+        stamp: c.stamp_mask,
+        handover: c.handover_mark,
+        folder: c.tables.clone(),
+        flows: config.kernel.flows,
+        spill: config.kernel.spill,
+        store,
+        prefixes: units.prefixes(),
+    }
+}
+
+pub(super) fn store_config(config: &Config) -> StoreConfig {
+    let unit =
+        |u: &crate::policy::UnitConfig| StoreUnit { name: u.name.clone(), kind: u.kind.as_str().to_owned() };
+    StoreConfig {
+        idle_timeout_s: config.accounting.idle_timeout_s,
+        active_timeout_s: config.accounting.active_timeout_s,
+        keep_flows_days: config.accounting.keep_flows_days,
+        units: config.units.iter().map(unit).collect(),
+    }
+}
+
+pub(super) fn control_config(config: &Config, zone: &Zone) -> control::ControlConfig {
+    let control = &config.control;
+    control::ControlConfig {
+        socket: control.socket.clone(),
+        group: control.group.clone(),
+        others_may_read: control.others_may_read,
+        max_connections: control.max_connections,
+        timezone: zone.name().to_owned(),
+    }
+}
+
+pub(super) fn warn_of_absent_interfaces(config: &Config) -> Result<(), DaemonError> {
+    for name in absent_interfaces(config)? {
+        warn!("there is no interface {name} now; it is metered from the moment it appears");
+    }
+    Ok(())
+}
+
+/// Configured interfaces, spelled without a wildcard, that do not exist.
+///
+/// # Errors
+/// When interfaces cannot be listed.
+pub fn absent_interfaces(config: &Config) -> Result<Vec<String>, KernelError> {
+    let present = kernel::interface_names()?;
+    let literal = |name: &&String| !name.contains(['*', '?']);
+    let absent = |name: &&String| !present.contains(*name);
+    Ok(config.kernel.interfaces.iter().filter(literal).filter(absent).cloned().collect())
+}
+
+/// Removes all programs, rules and tables of this network namespace; the BPF filesystem where they were, and how many
+/// packets they held.
+///
+/// # Errors
+/// When a daemon is running here, or something cannot be removed.
+pub fn cleanup(config: &Config) -> Result<(PathBuf, u64), DaemonError> {
+    sys::require_capabilities()?;
+    let _locks = sys::lock(&config.state)?;
+    rules::remove().map_err(nfqueue::NfqueueError::from)?;
+    let queued = nfqueue::cleanup(&config.nfqueue.tables)?;
+    let held = kernel::cleanup(&config.kernel.bpffs)?;
+    Ok((config.kernel.bpffs.clone(), held + queued))
+}
