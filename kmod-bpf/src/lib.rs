@@ -11,11 +11,14 @@ struct Aligned<T: ?Sized>(T);
 
 static NETAMS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/netams.o")));
 static VARIANTS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/variants.o")));
+static ANSWER: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/answer.o")));
 
 /// The ELF object with the programs and maps of the meter.
 pub static OBJECT: &[u8] = &NETAMS.0;
 /// The ELF object with the programs that the benchmark compares the meter with; never attached.
 pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
+/// The ELF object with the parser alone, which answers with an [`Answer`]; never attached.
+pub static ANSWER_OBJECT: &[u8] = &ANSWER.0;
 
 /// Version of the layout below; kept in [`Control`].
 pub const ABI: u32 = 2;
@@ -283,6 +286,29 @@ abi!(
         classes: u32,
         /// [`flag`]s; 0: count.
         flags: u32,
+        /// Zero.
+        reserved: u32,
+    }
+);
+abi!(
+    /// What the parser of the kernel half says of a packet.
+    Answer, 72 {
+        /// Its flow, with `used` and `fragment` 0.
+        key: FlowKey,
+        /// Layer-3 bytes of all wire packets.
+        bytes: u64,
+        /// Wire packets.
+        segs: u32,
+        /// Identification of a fragment, as on the wire.
+        fragment_id: u32,
+        /// 0: IP, 1: not IP, 2: malformed; if not IP, nothing but `segs` is said.
+        parsed: u8,
+        /// 0: whole, 1: first fragment, 2: later one.
+        fragment: u8,
+        /// The protocol that a fragment itself names.
+        fragment_proto: u8,
+        /// 1: a super-packet whose headers are not known.
+        headers_unknown: u8,
         /// Zero.
         reserved: u32,
     }

@@ -1,4 +1,4 @@
-//! The Rust structs of the ABI are the C structs of the compiled object, field by field.
+//! The Rust structs of the ABI are the C structs of the compiled objects, field by field.
 
 use std::collections::HashMap;
 
@@ -73,11 +73,14 @@ impl<'a> Btf<'a> {
 
 #[test]
 fn rust_and_c_agree_on_every_field() {
-    let file = object::File::parse(OBJECT).unwrap();
-    let section = file.section_by_name(".BTF").unwrap();
-    let structs = Btf::parse(section.data().unwrap()).structs();
+    let mut structs = HashMap::new();
+    for object in [OBJECT, ANSWER_OBJECT] {
+        let file = object::File::parse(object).unwrap();
+        let section = file.section_by_name(".BTF").unwrap();
+        structs.extend(Btf::parse(section.data().unwrap()).structs());
+    }
     type Layout = &'static [(&'static str, usize, usize)];
-    let expected: [(&str, usize, Layout); 9] = [
+    let expected: [(&str, usize, Layout); 10] = [
         ("flow_key", size_of::<FlowKey>(), FlowKey::FIELDS),
         ("flow_slot", size_of::<FlowSlot>(), FlowSlot::FIELDS),
         ("flow_set", size_of::<FlowSet>(), FlowSet::FIELDS),
@@ -87,6 +90,7 @@ fn rust_and_c_agree_on_every_field() {
         ("prefix_key", size_of::<PrefixKey>(), PrefixKey::FIELDS),
         ("counters", size_of::<Counters>(), Counters::FIELDS),
         ("control", size_of::<Control>(), Control::FIELDS),
+        ("answer", size_of::<Answer>(), Answer::FIELDS),
     ];
     for (name, size, fields) in expected {
         let (c_size, c_fields) =

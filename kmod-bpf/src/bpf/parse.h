@@ -22,7 +22,7 @@
 
 #define MAX_TAGS 2	  /* VLAN tags that are looked through */
 #define MAX_EXTENSIONS 8  /* IPv6 extension headers that are walked */
-#define MAX_OFFSET 0x3fff /* tells the verifier that header offsets are small */
+#define MAX_OFFSET 0x7fff /* tells the verifier that header offsets are small; more than headers can reach */
 
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
@@ -155,7 +155,7 @@ static __always_inline void count_segments(const struct frame *f, struct packet 
 static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, struct packet *p)
 {
 	struct iphdr buf, *ip = header(f, l3, sizeof(buf), &buf);
-	__u32 room = f->len - l3, words, len;
+	__u32 room = f->len - l3, l4, words, len;
 	__u8 first;
 
 	if (unlikely(!ip))
@@ -172,14 +172,19 @@ static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, s
 	p->dst[1] = bpf_htonl(0xffff) | (word)ip->daddr << 32;
 	p->proto = ip->protocol;
 	p->version = 4;
+	l4 = l3 + words * 4;
 	if (unlikely(ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET | IP_MORE_FRAGMENTS))) {
-		p->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET) ? LATER_FRAGMENT : FIRST_FRAGMENT;
+		p->fragment = FIRST_FRAGMENT;
 		p->fragment_id = ip->id;
 		p->fragment_proto = ip->protocol;
+		if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET)) {
+			p->fragment = LATER_FRAGMENT;
+			l4 = 0;
+		}
 	}
-	if (likely(p->fragment != LATER_FRAGMENT))
-		parse_ports(f, l3 + words * 4, p);
-	count_segments(f, p, l3, l3 + words * 4, len);
+	if (likely(l4))
+		parse_ports(f, l4, p);
+	count_segments(f, p, l3, l4, len);
 	return PARSED_IP;
 }
 
@@ -192,8 +197,8 @@ static __always_inline bool is_extension(__u8 next)
 /*
  * Walks extension headers from `off`, the first being of kind `next`. A function of its own, of numbers only, is verified
  * once and not again for each way that leads to it; its results share one number:
- *   bits 0-13 offset of the upper layer, 0 where its ports are not to be read; 14-15 enum fragment; 16-23 protocol;
- *   24-31 protocol that the fragment header names; 32-63 identification.
+ *   bits 0-13 half the offset of the upper layer (headers begin at even ones), 0 where its ports are not to be read;
+ *   14-15 enum fragment; 16-23 protocol; 24-31 protocol that the fragment header names; 32-63 identification.
  */
 __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 {
@@ -222,8 +227,7 @@ __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 				off = 0;
 				goto out;
 			}
-			if (offset & IP6_MORE_FRAGMENTS)
-				fragment = FIRST_FRAGMENT;
+			fragment = offset & IP6_MORE_FRAGMENTS ? FIRST_FRAGMENT : WHOLE;
 			off += 8;
 		} else if (next == IPPROTO_AH) {
 			off += (ext[1] + 2) * 4;
@@ -235,7 +239,7 @@ __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 	if (is_extension(next) || off > MAX_OFFSET)
 		off = 0;
 out:
-	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | off;
+	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | off >> 1;
 }
 
 /* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
@@ -268,7 +272,7 @@ static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, s
 	if (unlikely(is_extension(p->proto))) {
 		__u64 walked = walk_extensions(f->skb, l4, p->proto);
 
-		l4 = walked & MAX_OFFSET;
+		l4 = walked << 1 & MAX_OFFSET;
 		p->fragment = walked >> 14 & 3;
 		p->proto = walked >> 16;
 		p->fragment_proto = walked >> 24;
