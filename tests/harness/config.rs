@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 /// What a test sets; the rest is the daemon's default or belongs to [`crate::daemon::Daemon`].
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// `source`.
+    pub source: &'static str,
+    /// Lines of `[nfqueue]`.
+    pub nfqueue: String,
     /// `kernel.interfaces`.
     pub interfaces: Vec<&'static str>,
     /// `kernel.attach`.
@@ -27,6 +31,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            source: "kernel",
+            nfqueue: String::new(),
             interfaces: vec!["cl0", "sv0"],
             attach: "auto",
             flows: 4096,
@@ -40,6 +46,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Queues as the source, super-packets counted in this way.
+    pub fn nfqueue(gso: &str) -> Self {
+        Self { source: "nfqueue", nfqueue: format!("gso = {gso:?}"), ..Self::default() }
+    }
+
     /// Adds a unit; `kind` is `host`, `cluster` or `net`, `members` its addresses, or `group` and the names of units.
     pub fn unit(mut self, name: &str, kind: &str, members: &[&str]) -> Self {
         let key = if kind == "group" { "members" } else { "addresses" };
@@ -55,11 +66,13 @@ impl Config {
         // Debug of paths and strings is a TOML basic string as long as they are plain ASCII, which they are.
         let written = write!(
             text,
-            "state = {state:?}\n\
+            "state = {state:?}\nsource = {:?}\n\
              [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
              [accounting]\ninterval_ms = {}\n\
+             [nfqueue]\ntables = {:?}\n{}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
              {}",
+            self.source,
             self.interfaces,
             self.attach,
             self.flows,
@@ -67,6 +80,8 @@ impl Config {
             self.on_exit,
             place.join("bpf"),
             self.interval_ms,
+            place.join("tables"),
+            self.nfqueue,
             place.join("control.sock"),
             self.extra,
         );

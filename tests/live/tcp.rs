@@ -8,10 +8,10 @@ use netams_tests::require_live;
 use netams_tests::tcp::{Transfer, transfer};
 use netams_tests::truth::Traffic;
 
-fn counts_exactly(offloads: Offloads, bytes: u64) {
+fn counts_exactly(offloads: Offloads, bytes: u64, config: Config) {
     let lab = Lab::with(offloads, 1500);
     let client = [CLIENT4.to_string(), CLIENT6.to_string()];
-    let config = Config::default().unit("client", "cluster", &[&client[0], &client[1]]);
+    let config = config.unit("client", "cluster", &[&client[0], &client[1]]);
     let daemon = Daemon::start(&lab.router, &config);
     let (mut upload, mut download) = (Traffic::default(), Traffic::default());
     for (version, reverse) in [(4, false), (4, true), (6, false), (6, true)] {
@@ -47,13 +47,29 @@ fn counts_exactly(offloads: Offloads, bytes: u64) {
 #[test]
 fn super_packets_are_worth_their_wire_packets() {
     if require_live() {
-        counts_exactly(Offloads::On, 300_000_000);
+        counts_exactly(Offloads::On, 300_000_000, Config::default());
     }
 }
 
 #[test]
 fn the_same_without_offloads() {
     if require_live() {
-        counts_exactly(Offloads::Off, 50_000_000);
+        counts_exactly(Offloads::Off, 50_000_000, Config::default());
+    }
+}
+
+#[test]
+fn the_same_by_queues_that_are_told_segment_sizes() {
+    if require_live() {
+        counts_exactly(Offloads::On, 300_000_000, Config::nfqueue("auto"));
+        counts_exactly(Offloads::Off, 50_000_000, Config::nfqueue("auto"));
+    }
+}
+
+#[test]
+fn the_same_by_queues_of_cut_packets() {
+    if require_live() {
+        counts_exactly(Offloads::On, 50_000_000, Config::nfqueue("exact"));
+        counts_exactly(Offloads::Off, 50_000_000, Config::nfqueue("exact"));
     }
 }

@@ -10,9 +10,9 @@ use netams_tests::require_live;
 use netams_tests::truth::qdisc;
 use netams_tests::udp::Datagrams;
 
-fn counts_exactly(offloads: Offloads) {
+fn counts_exactly(offloads: Offloads, config: &Config) {
     let lab = Lab::with(offloads, 1500);
-    let daemon = Daemon::start(&lab.router, &Config::default());
+    let daemon = Daemon::start(&lab.router, config);
     for (family, sink) in [IpAddr::from(SINK4), IpAddr::from(SINK6)].into_iter().enumerate() {
         for (kind, (size, count, segment)) in
             [(64, 100_000, None), (8192, 5_000, None), (60_000, 1_000, Some(1400))].into_iter().enumerate()
@@ -24,7 +24,7 @@ fn counts_exactly(offloads: Offloads) {
             let sent = qdisc(&lab.client) - before;
             assert_eq!(sent, datagrams.on_wire(1500), "two truths: {datagrams:?}");
             let counted = flow_total(&daemon, &["--port", &port.to_string()]);
-            assert_eq!(counted, sent, "{offloads:?}, {datagrams:?}");
+            assert_eq!(counted, sent, "{}, {offloads:?}, {datagrams:?}", config.nfqueue);
         }
     }
     let ledger = daemon.ledger();
@@ -35,13 +35,29 @@ fn counts_exactly(offloads: Offloads) {
 #[test]
 fn datagrams_fragments_and_segments_are_exact() {
     if require_live() {
-        counts_exactly(Offloads::On);
+        counts_exactly(Offloads::On, &Config::default());
     }
 }
 
 #[test]
 fn the_same_without_offloads() {
     if require_live() {
-        counts_exactly(Offloads::Off);
+        counts_exactly(Offloads::Off, &Config::default());
+    }
+}
+
+#[test]
+fn the_same_by_queues_that_are_told_segment_sizes() {
+    if require_live() {
+        counts_exactly(Offloads::On, &Config::nfqueue("auto"));
+        counts_exactly(Offloads::Off, &Config::nfqueue("auto"));
+    }
+}
+
+#[test]
+fn the_same_by_queues_of_cut_packets() {
+    if require_live() {
+        counts_exactly(Offloads::On, &Config::nfqueue("exact"));
+        counts_exactly(Offloads::Off, &Config::nfqueue("exact"));
     }
 }

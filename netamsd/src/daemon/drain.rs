@@ -214,6 +214,9 @@ impl Meter {
             self.commit_queues(None, last)?;
         }
         let look = if look && self.ruled && !self.nfqueue.offloads() { Some(self.look()?) } else { None };
+        if look.is_some() {
+            self.nfqueue.catch_up()?;
+        }
         let live = self.nfqueue.tables().map(|tables| tables.live_counters()).unwrap_or_default();
         let before = &self.writer.ledger(Source::Nfqueue).counters;
         let moved =

@@ -121,6 +121,13 @@ impl Lane {
         }
     }
 
+    /// Whether all packets up to the one that `status` names as the last have been counted.
+    pub fn has_caught_up(&self, status: &QueueStatus) -> bool {
+        let last = self.worker.as_ref().map_or(0, |worker| worker.pulse.last.load(Ordering::Acquire));
+        // Ids wrap: what is less than half a round ahead is later.
+        status.waiting == 0 || last.wrapping_sub(status.last_id) < u32::MAX / 2
+    }
+
     fn pulse(&self) -> (u64, u64) {
         let now = self.worker.as_ref().map_or((0, 0), |worker| {
             let pulse = &worker.pulse;

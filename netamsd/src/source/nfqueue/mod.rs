@@ -52,6 +52,8 @@ use crate::flow::Counters;
 const BUFFER: usize = 16 << 20;
 /// How long the queues may take to become empty after the last packet came.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long an answer waits for packets that came before the question.
+const CATCH_UP: Duration = Duration::from_millis(250);
 /// Prefix classes a half; class 0 is none.
 const NO_CLASS: usize = 1;
 
@@ -439,6 +441,25 @@ impl NfqueueSource {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Waits until what has come to the queues before the call is counted, but not for long.
+    ///
+    /// # Errors
+    /// When the kernel's list of queues cannot be read.
+    pub fn catch_up(&self) -> Result<(), NfqueueError> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + CATCH_UP;
+        let asked = status::read().map_err(|e| NfqueueError::System(status::PATH, e))?;
+        let late = |lane: &Lane| {
+            asked.iter().any(|status| status.number == lane.number() && !lane.has_caught_up(status))
+        };
+        while self.lanes.iter().any(late) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
     }
 
     /// Packets that wait for a verdict in our queues.

@@ -81,6 +81,8 @@ pub struct Pulse {
     pub received: AtomicU64,
     /// Gaps in their ids.
     pub lost: AtomicU64,
+    /// Id of the last packet that has been counted and has its verdict.
+    pub last: AtomicU32,
 }
 
 /// A running thread.
@@ -189,6 +191,9 @@ impl Service {
         let received = received?;
         self.pulse.received.fetch_add(u64::from(received.packets), Ordering::Relaxed);
         self.pulse.lost.fetch_add(received.lost, Ordering::Relaxed);
+        if received.packets > 0 {
+            self.pulse.last.store(received.last, Ordering::Release);
+        }
         sent
     }
 
