@@ -37,13 +37,7 @@ pub struct Sent {
 pub fn transfer(lab: &Lab, transfer: Transfer) -> Sent {
     let ends = [&lab.client, &lab.server];
     let before = ends.map(|end| (truth::qdisc(end), Tcp::read(end)));
-    iperf(lab, transfer);
-    for end in ends {
-        wait_until("all connections closed", Duration::from_secs(5), || {
-            sockets(end, |state| !CLOSED.contains(&state)) == 0
-        });
-        assert_eq!(truth::device(end, "eth0").tx_dropped, 0, "{} dropped packets", end.name());
-    }
+    run(lab, transfer);
     let [client, server] = [0, 1].map(|i| {
         let sent = truth::qdisc(ends[i]) - before[i].0;
         let segments = Tcp::read(ends[i]).packets_since(&before[i].1);
@@ -51,6 +45,17 @@ pub fn transfer(lab: &Lab, transfer: Transfer) -> Sent {
         sent
     });
     Sent { client, server }
+}
+
+/// Runs one transfer and returns when both ends have closed their connections. Panics when a wire dropped something.
+pub fn run(lab: &Lab, transfer: Transfer) {
+    iperf(lab, transfer);
+    for end in [&lab.client, &lab.server] {
+        wait_until("all connections closed", Duration::from_secs(5), || {
+            sockets(end, |state| !CLOSED.contains(&state)) == 0
+        });
+        assert_eq!(truth::device(end, "eth0").tx_dropped, 0, "{} dropped packets", end.name());
+    }
 }
 
 /// Socket states (include/net/tcp_states.h) after which a connection sends no more by itself: TIME_WAIT, LISTEN.
