@@ -22,7 +22,9 @@ pub enum RulesError {
     )]
     NoQueue(String),
     /// Netfilter is closed to this process.
-    #[error("{0} is not permitted to use netfilter; run netamsd as root, or give it CAP_NET_ADMIN")]
+    #[error(
+        "{0} is not permitted to use netfilter; run netamsd as root, or give it CAP_NET_ADMIN, and CAP_NET_RAW for iptables-legacy"
+    )]
     NotPermitted(String),
     /// A program did not do what it was told.
     #[error("{tool} failed: {line}")]

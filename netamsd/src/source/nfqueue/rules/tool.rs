@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(failed("exit 4"), "sh failed: exit status: 4");
         assert_eq!(
             failed("echo 'Fatal: Permission denied (you must be root)' >&2; exit 4"),
-            "sh is not permitted to use netfilter; run netamsd as root, or give it CAP_NET_ADMIN"
+            "sh is not permitted to use netfilter; run netamsd as root, or give it CAP_NET_ADMIN, and CAP_NET_RAW for iptables-legacy"
         );
     }
 

@@ -48,34 +48,35 @@ COMMIT
     }
 }
 
+/// Everything that the tool shows, without what is ours.
+fn without_ours(opener: Opener) -> String {
+    let text = opener.ruleset();
+    if opener.is_nft() {
+        let (before, ours) = text.split_once("table inet netams {").expect("our table");
+        let (_, after) = ours.split_once("\n}\n").expect("the end of our table");
+        return before.to_owned() + after;
+    }
+    let mut table = "";
+    let mut others = String::new();
+    for line in text.lines() {
+        if line.starts_with('*') {
+            table = line;
+        }
+        // The same name in another table, or in somebody's comment, is not ours.
+        if table != "*mangle" || !line.contains("NETAMS-") || line.contains("others") {
+            others += &format!("{line}\n");
+        }
+    }
+    others
+}
+
 #[test]
 fn rules_of_others_stay_as_they_are() {
     with_each_tool(|_, opener| {
         invite(opener);
         let before = opener.ruleset();
         let mut rules = opener.rules();
-        let without_ours = || match opener.0 {
-            "nft" => {
-                let text = opener.ruleset();
-                let (others, ours) = text.split_once("table inet netams {").expect("our table");
-                let (_, more) = ours.split_once("\n}\n").expect("the end of our table");
-                others.to_owned() + more
-            }
-            // In table filter that name is not ours.
-            _ => {
-                let text = opener.ruleset();
-                let ours = |line: &&str| {
-                    line.contains("-j NETAMS-GATE") && !line.contains("others")
-                        || line.contains("NETAMS-") && line.contains("NFQUEUE")
-                        || line.contains("netams:")
-                        || line.starts_with("[0:0] -A NETAMS-GATE")
-                        || [":NETAMS-FORWARD", ":NETAMS-INPUT", ":NETAMS-GATE"]
-                            .iter()
-                            .any(|own| line.starts_with(own))
-                };
-                text.lines().filter(|line| !ours(line)).map(|line| format!("{line}\n")).collect()
-            }
-        };
+        let without_ours = || without_ours(opener);
         let plan = Plan { chains: vec![Chain::Forward, Chain::Input], ..plan() };
         install(&mut rules, &plan, &Gate::Open);
         assert_eq!(without_ours(), before);

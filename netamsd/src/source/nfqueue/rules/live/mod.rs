@@ -54,12 +54,12 @@ impl Opener {
         } else {
             [self.0, &self.0.replace("ip", "ip6")].map(|name| run(&format!("{name}-save -c"), "")).concat()
         };
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        // Whoever changes a table by the legacy variant zeroes the counters of its built-in chains' policies.
-        let policy = |line: &str| line.split_once(" [").map(|(policy, _)| policy.to_owned());
-        let line =
-            |line: &str| policy(line).filter(|_| line.starts_with(':')).unwrap_or_else(|| line.to_owned());
-        lines.map(|text| line(text) + "\n").collect()
+        let line = |line: &str| match line.split_once(" [") {
+            // The legacy variant zeroes the counters of built-in chains' policies whenever it changes a table.
+            Some((policy, _)) if line.starts_with(':') => format!("{policy}\n"),
+            _ => format!("{line}\n"),
+        };
+        text.lines().filter(|line| !line.starts_with('#')).map(line).collect()
     }
 
     /// Takes the rules away as somebody would who knows nothing of them.
