@@ -241,6 +241,22 @@ impl Meter {
         }
     }
 
+    /// Ends before it has begun: nothing is left that was not there before.
+    pub fn give_up(mut self) {
+        let inherited = self.kernel.as_ref().is_some_and(KernelSource::inherited);
+        if inherited || self.reference.is_known() {
+            self.nfqueue.stop();
+            if let Some(kernel) = self.kernel {
+                kernel.leave();
+            }
+            return;
+        }
+        if let Err(e) = self.to_off() {
+            warn!("{e}");
+        }
+        self.remove_tables();
+    }
+
     fn end(mut self) {
         if self.on_exit == OnExit::Stay {
             self.nfqueue.stop();
@@ -265,6 +281,10 @@ impl Meter {
             );
             return;
         }
+        self.remove_tables();
+    }
+
+    fn remove_tables(mut self) {
         if let Err(e) = self.nfqueue.remove_tables() {
             warn!("cannot remove the flow tables of the queues: {e}");
         }
