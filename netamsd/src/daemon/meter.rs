@@ -251,7 +251,7 @@ impl Meter {
             }
             return;
         }
-        if let Err(e) = self.to_off() {
+        if let Err(e) = self.count_by_none() {
             warn!("{e}");
         }
         self.remove_tables();
@@ -271,7 +271,7 @@ impl Meter {
         self.notices.push((unix_ms(), source, stopped));
         // Takes the counters down before the programs and rules are gone.
         self.drain(true);
-        if let Err(e) = self.to_off() {
+        if let Err(e) = self.count_by_none() {
             warn!("{e}");
         }
         self.drain(true);
