@@ -233,7 +233,11 @@ impl Meter {
         let Some(kernel) = &mut self.kernel else { return };
         match kernel.sync_hooks(unix_ms()) {
             Ok(notices) if notices.is_empty() => {}
-            Ok(notices) => {
+            Ok(mut notices) => {
+                if !self.kernel_counts() {
+                    // Somebody else does, or nobody is to.
+                    notices.iter_mut().for_each(|notice| notice.missed = 0);
+                }
                 self.note(Source::Kernel, notices);
                 self.drain(false);
             }
