@@ -20,6 +20,8 @@ pub struct Config {
     pub interval_ms: u32,
     /// `state`, when it is not to be in the daemon's own folder.
     pub state: Option<PathBuf>,
+    /// Put before every table as it is: keys of the top level.
+    pub top: String,
     /// Appended as it is, after everything else.
     pub extra: String,
 }
@@ -34,6 +36,7 @@ impl Default for Config {
             on_exit: "detach",
             interval_ms: 200,
             state: None,
+            top: String::new(),
             extra: String::new(),
         }
     }
@@ -55,11 +58,12 @@ impl Config {
         // Debug of paths and strings is a TOML basic string as long as they are plain ASCII, which they are.
         let written = write!(
             text,
-            "state = {state:?}\n\
+            "state = {state:?}\n{}\n\
              [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
              [accounting]\ninterval_ms = {}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
              {}",
+            self.top,
             self.interfaces,
             self.attach,
             self.flows,
