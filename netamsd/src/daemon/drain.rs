@@ -7,7 +7,10 @@
 //! For queues there is a second account, kept by the rules in front of them ([`Reference`]): what they have counted has come
 //! out of a queue, is lost with a reason, or waits. When nothing moves any more, nothing may wait either.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use tracing::{debug, info, warn};
 
@@ -19,12 +22,15 @@ use crate::{
     source::{
         Clock,
         kernel::{KernelError, maps},
-        nfqueue::{self, NfqueueError, NfqueueSource, Reading},
+        nfqueue::{self, LaneInfo, NfqueueError, NfqueueSource, Reading},
         tables::{Backing, Tables, TablesError},
         unix_ms,
     },
     store::{RuleCounter, StoreError, Writer},
 };
+
+/// How long nothing must have moved until what waits by the account of the rules is not on its way to a queue any more.
+const STILL: Duration = Duration::from_millis(300);
 
 /// Why a drain did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +55,8 @@ pub struct Reference {
     rules: HashMap<String, u64>,
     /// Packets that queues had been too full for, since they were bound.
     full: u64,
-    /// How many packets waited at the last look, by this account.
-    waited: Option<i64>,
+    /// Since when nothing moves, and how many packets have waited for all that time, by this account.
+    still: Option<(Instant, i64)>,
 }
 
 /// A look at that account.
@@ -66,7 +72,7 @@ impl Reference {
     /// As the store has it.
     pub fn new(rules: Vec<RuleCounter>) -> Self {
         let rules = rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
-        Self { rules, full: 0, waited: None }
+        Self { rules, full: 0, still: None }
     }
 
     /// Whether the last daemon had rules.
@@ -122,15 +128,14 @@ impl Reference {
         batch.queue_full += look.full;
         let waits = outstanding(before) + outstanding(batch);
         let still = look.packets == 0 && batch.queued == 0 && look.waiting == 0;
-        if last || still && self.waited == Some(waits) {
+        let since = self.still.filter(|(_, waited)| still && *waited == waits).map(|(since, _)| since);
+        if last || since.is_some_and(|since| since.elapsed() >= STILL) {
             match u64::try_from(waits) {
                 Ok(waits) => batch.bypassed += waits,
                 Err(_) => batch.reference += waits.unsigned_abs(),
             }
-            self.waited = Some(0);
-        } else {
-            self.waited = Some(waits);
         }
+        self.still = still.then(|| (since.unwrap_or_else(Instant::now), waits));
     }
 }
 
@@ -232,7 +237,7 @@ impl Meter {
         let reading = self.nfqueue.read_rules()?;
         let queues = self.nfqueue.list()?;
         let full = queues.iter().map(|queue| queue.full).sum();
-        Ok(self.reference.look(reading, full, queues.iter().map(|queue| queue.waiting).sum()))
+        Ok(self.reference.look(reading, full, queues.iter().map(LaneInfo::pending).sum()))
     }
 
     fn commit_queues(&mut self, look: Option<Look>, last: bool) -> Result<(), DrainError> {

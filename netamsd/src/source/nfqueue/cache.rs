@@ -139,6 +139,18 @@ impl Partition {
         journal.commit(&self.memory);
     }
 
+    /// Counts packets that never came out of the queue.
+    pub fn lose(&mut self, packets: u64) {
+        let mut counters = *self.memory.counters(self.part);
+        counters.queue_lost += packets;
+        // SAFETY: this thread's own, see `open`.
+        let journal = unsafe { &mut *self.journal };
+        journal.part = self.part;
+        journal.place = Place::None as u32;
+        journal.counters = counters;
+        journal.commit(&self.memory);
+    }
+
     /// The key under which a packet is counted.
     fn key(&mut self, packet: &Packet, fate: Fate, counters: &mut Counters) -> FlowKey {
         let mut key = self.fragments.join(packet);

@@ -1,6 +1,9 @@
 //! One queue with its thread, over all the times that it had to be started anew.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use super::{
     NfqueueError,
@@ -24,16 +27,27 @@ pub struct LaneInfo {
     pub gso: bool,
     /// Packets that wait for a verdict.
     pub waiting: u64,
+    /// Packets that have ids, and are neither counted nor known to be lost.
+    pub open: u64,
     /// Packets that came out.
     pub received: u64,
     /// Gaps in their ids.
     pub lost: u64,
+    /// Interfaces that those received have passed: two for a forwarded one.
+    pub passes: u64,
     /// Packets that the kernel did not queue because the queue was full.
     pub full: u64,
     /// Times that the thread had to be started anew.
     pub restarts: u64,
     /// Bound since, milliseconds UTC since 1970.
     pub since_ms: i64,
+}
+
+impl LaneInfo {
+    /// Packets that are yet to be counted, or to be found lost, or to get a verdict.
+    pub fn pending(&self) -> u64 {
+        self.waiting.max(self.open)
+    }
 }
 
 /// A queue and its thread.
@@ -46,6 +60,7 @@ pub struct Lane {
     /// What former threads and bindings had.
     received: u64,
     lost: u64,
+    passes: u64,
     full: u64,
     /// `queue_dropped` of this binding when last seen.
     full_now: u64,
@@ -66,6 +81,7 @@ impl Lane {
             worker: None,
             received: 0,
             lost: 0,
+            passes: 0,
             full: 0,
             full_now: 0,
             restarts: 0,
@@ -109,52 +125,61 @@ impl Lane {
         }
     }
 
-    /// How it stands; `status` is its line in the kernel's list.
-    pub fn info(&self, status: Option<&QueueStatus>) -> LaneInfo {
-        let (received, lost) = self.pulse();
+    /// Its line in the kernel's list, while the queue is its thread's.
+    pub fn own<'a>(&self, list: &'a [QueueStatus]) -> Option<&'a QueueStatus> {
+        let port_id = self.worker.as_ref()?.port_id;
+        list.iter().find(|status| status.number == self.number() && status.port_id == port_id)
+    }
+
+    /// How it stands, with the kernel's list of queues.
+    pub fn info(&self, list: &[QueueStatus]) -> LaneInfo {
+        let status = self.own(list);
+        let (received, lost, passes) = self.pulse();
         LaneInfo {
             number: self.number(),
             gso: self.options.gso,
             waiting: status.map_or(0, |s| s.waiting.into()),
+            open: status.map_or(0, |s| self.open(s)),
             received,
             lost,
+            passes,
             full: self.full + status.map_or(self.full_now, |s| s.queue_dropped.into()),
             restarts: self.restarts,
             since_ms: self.since_ms,
         }
     }
 
-    /// Whether all packets up to the one that `status` names as the last have been counted.
-    pub fn has_caught_up(&self, status: &QueueStatus) -> bool {
+    /// Packets up to the one that `status` names as the last that are neither counted nor known to be lost.
+    pub fn open(&self, status: &QueueStatus) -> u64 {
         let last = self.worker.as_ref().map_or(0, |worker| worker.pulse.last.load(Ordering::Acquire));
-        // Ids wrap: what is less than half a round ahead is later.
-        status.waiting == 0 || last.wrapping_sub(status.last_id) < u32::MAX / 2
+        // Ids wrap: what is more than half a round ahead is earlier.
+        let ahead = status.last_id.wrapping_sub(last);
+        if ahead > i32::MAX as u32 { 0 } else { ahead.into() }
     }
 
-    fn pulse(&self) -> (u64, u64) {
-        let now = self.worker.as_ref().map_or((0, 0), |worker| {
-            let pulse = &worker.pulse;
-            (pulse.received.load(Ordering::Relaxed), pulse.lost.load(Ordering::Relaxed))
+    fn pulse(&self) -> (u64, u64, u64) {
+        let now = self.worker.as_ref().map_or((0, 0, 0), |worker| {
+            let count = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            (count(&worker.pulse.received), count(&worker.pulse.lost), count(&worker.pulse.passes))
         });
-        (self.received + now.0, self.lost + now.1)
+        (self.received + now.0, self.lost + now.1, self.passes + now.2)
     }
 
     /// Starts the thread anew when it has ended or its queue is not its own any more.
     pub fn watch(
         &mut self,
-        status: Option<&QueueStatus>,
+        list: &[QueueStatus],
         tables: &Tables,
         orders: &Arc<Orders>,
         now_ms: i64,
     ) -> Option<Notice> {
         let number = self.number();
         let ended = self.worker.as_ref().is_none_or(Worker::is_finished);
-        if let Some(status) = status.filter(|_| !ended) {
+        if let Some(status) = self.own(list).filter(|_| !ended) {
             self.full_now = status.queue_dropped.into();
             return self.watch_progress(status.waiting);
         }
-        let (received, lost) = self.pulse();
-        (self.received, self.lost) = (received, lost);
+        (self.received, self.lost, self.passes) = self.pulse();
         self.full += std::mem::take(&mut self.full_now);
         let reason = self.worker.take().and_then(|worker| {
             worker.stop();
@@ -165,6 +190,7 @@ impl Lane {
             Ok(()) => {
                 self.restarts += 1;
                 self.since_ms = now_ms;
+                self.seen = (self.received, 0);
                 let detail = format!("queue {number} had failed and is served again: {reason}");
                 Some(Notice::new("queue_restarted", detail, 0))
             }
@@ -180,7 +206,7 @@ impl Lane {
     }
 
     fn watch_progress(&mut self, waiting: u32) -> Option<Notice> {
-        let (received, _) = self.pulse();
+        let (received, ..) = self.pulse();
         if waiting == 0 || received != self.seen.0 {
             self.seen = (received, 0);
             return None;

@@ -20,7 +20,6 @@ mod tests;
 mod worker;
 
 use std::{
-    collections::HashMap,
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -439,8 +438,8 @@ impl NfqueueSource {
     pub fn wait_until_empty(&self) -> Result<(), NfqueueError> {
         let deadline = Instant::now() + DRAIN;
         loop {
-            let waiting = self.waiting()?;
-            if waiting == 0 || !self.is_running() {
+            let waiting = self.list()?.iter().map(LaneInfo::pending).sum();
+            if waiting == 0 {
                 return self.settle();
             }
             if Instant::now() > deadline {
@@ -460,21 +459,11 @@ impl NfqueueSource {
         }
         let deadline = Instant::now() + CATCH_UP;
         let asked = status::read().map_err(|e| NfqueueError::System(status::PATH, e))?;
-        let late = |lane: &Lane| {
-            asked.iter().any(|status| status.number == lane.number() && !lane.has_caught_up(status))
-        };
+        let late = |lane: &Lane| lane.own(&asked).is_some_and(|status| lane.open(status) > 0);
         while self.lanes.iter().any(late) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(())
-    }
-
-    /// Packets that wait for a verdict in our queues.
-    ///
-    /// # Errors
-    /// When the kernel's list of queues cannot be read.
-    pub fn waiting(&self) -> Result<u64, NfqueueError> {
-        Ok(self.list()?.iter().map(|lane| lane.waiting).sum())
     }
 
     /// The queues as they stand.
@@ -483,8 +472,7 @@ impl NfqueueSource {
     /// When the kernel's list of queues cannot be read.
     pub fn list(&self) -> Result<Vec<LaneInfo>, NfqueueError> {
         let present = status::read().map_err(|e| NfqueueError::System(status::PATH, e))?;
-        let of: HashMap<u16, _> = present.into_iter().map(|status| (status.number, status)).collect();
-        Ok(self.lanes.iter().map(|lane| lane.info(of.get(&lane.number()))).collect())
+        Ok(self.lanes.iter().map(|lane| lane.info(&present)).collect())
     }
 
     /// Looks whether the threads live and the queues are theirs, and starts anew what does not.
@@ -498,8 +486,7 @@ impl NfqueueSource {
         };
         let present = status::read().map_err(|e| NfqueueError::System(status::PATH, e))?;
         for lane in &mut self.lanes {
-            let status = present.iter().find(|status| status.number == lane.number());
-            notices.extend(lane.watch(status, tables, &self.orders, now_ms));
+            notices.extend(lane.watch(&present, tables, &self.orders, now_ms));
         }
         Ok(notices)
     }

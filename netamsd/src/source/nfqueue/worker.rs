@@ -86,7 +86,9 @@ pub struct Pulse {
     pub received: AtomicU64,
     /// Gaps in their ids.
     pub lost: AtomicU64,
-    /// Id of the last packet that has been counted and has its verdict.
+    /// Interfaces that those received have passed or were about to: two for a forwarded one.
+    pub passes: AtomicU64,
+    /// Id up to which all packets have been counted and have their verdict, or are lost.
     pub last: AtomicU32,
 }
 
@@ -94,6 +96,8 @@ pub struct Pulse {
 pub struct Worker {
     thread: JoinHandle<Result<(), QueueError>>,
     stop: Arc<AtomicBool>,
+    /// Port id of its socket.
+    pub port_id: u32,
     /// What it has done.
     pub pulse: Arc<Pulse>,
 }
@@ -112,14 +116,14 @@ impl Worker {
     ) -> std::io::Result<Self> {
         let (stop, pulse) = (Arc::new(AtomicBool::new(false)), Arc::new(Pulse::default()));
         let (stopped, beat) = (Arc::clone(&stop), Arc::clone(&pulse));
-        let name = format!("queue-{}", queue.number());
+        let (name, port_id) = (format!("queue-{}", queue.number()), queue.port_id());
         let thread = thread::Builder::new().name(name).spawn(move || {
             if let Some(Err(e)) = cpu.map(stay_on) {
                 warn!("cannot keep the thread of queue {} on one CPU: {e}", queue.number());
             }
             Service::new(partition, segments, orders, beat).run(queue, &stopped)
         })?;
-        Ok(Self { thread, stop, pulse })
+        Ok(Self { thread, stop, port_id, pulse })
     }
 
     /// Whether the thread has ended by itself.
@@ -158,13 +162,16 @@ struct Service {
     estimator: Option<Estimator>,
     mtus: FxHashMap<u32, (u32, Instant)>,
     judged: Vec<Judged>,
+    /// Packets may have been lost behind the last one received.
+    unsure: bool,
 }
 
 impl Service {
     fn new(partition: Partition, segments: Segments, orders: Arc<Orders>, pulse: Arc<Pulse>) -> Self {
         let estimator = (segments != Segments::Cut).then(Estimator::default);
         let judged = Vec::with_capacity(super::netlink::BATCH);
-        Self { partition, segments, orders, pulse, estimator, mtus: FxHashMap::default(), judged }
+        let mtus = FxHashMap::default();
+        Self { partition, segments, orders, pulse, estimator, mtus, judged, unsure: false }
     }
 
     fn run(mut self, mut queue: Queue, stop: &AtomicBool) -> Result<(), QueueError> {
@@ -178,6 +185,7 @@ impl Service {
     fn turn(&mut self, queue: &mut Queue) -> Result<(), QueueError> {
         let mut entered = false;
         let (mut handover, mut drop, mut decided) = (0, false, None);
+        let mut passes = 0;
         self.judged.clear();
         let received = queue.receive(WAIT, |message| {
             if !entered {
@@ -188,6 +196,7 @@ impl Service {
                 drop = self.orders.drop.load(Ordering::SeqCst);
                 decided = self.orders.decided();
             }
+            passes += if way(message.hook) == Way::Through { 2 } else { 1 };
             match decided {
                 Some(decided) => self.decide(message, drop, decided),
                 None => self.count(message, drop, handover),
@@ -200,10 +209,30 @@ impl Service {
         let received = received?;
         self.pulse.received.fetch_add(u64::from(received.packets), Ordering::Relaxed);
         self.pulse.lost.fetch_add(received.lost, Ordering::Relaxed);
+        self.pulse.passes.fetch_add(passes, Ordering::Relaxed);
         if received.packets > 0 {
             self.pulse.last.store(received.last, Ordering::Release);
+            self.unsure = true;
+        } else if self.unsure {
+            self.look_behind(queue);
         }
         sent
+    }
+
+    /// Counts what was lost behind the last packet: the gap would show only when another one comes.
+    fn look_behind(&mut self, queue: &mut Queue) {
+        let Some(lost) = queue.lost_behind() else { return };
+        self.unsure = false;
+        if lost > 0 {
+            self.partition.enter();
+            // Where verdicts alone are given, the kernel source counts.
+            if self.orders.decided().is_none() {
+                self.partition.lose(lost.into());
+            }
+            self.partition.leave();
+            self.pulse.lost.fetch_add(lost.into(), Ordering::Relaxed);
+            self.pulse.last.fetch_add(lost, Ordering::Release);
+        }
     }
 
     /// Verdicts other than acceptance one by one, then acceptance by ranges of ids: as many as there are different marks.

@@ -57,6 +57,7 @@ pub struct Received {
 pub struct Queue {
     pub(super) number: u16,
     pub(super) socket: Socket,
+    port_id: u32,
     inbox: Inbox,
     outbox: Outbox,
     last: u32,
@@ -77,13 +78,19 @@ impl Queue {
     pub fn bind(options: &QueueOptions) -> Result<Self, QueueError> {
         let mut inbox = Inbox::new(BATCH, OVERHEAD + options.copy_bytes as usize);
         let socket = bind::socket(options, &mut inbox)?;
+        let port_id = socket.port_id().map_err(|e| QueueError::Socket(options.number, e))?;
         let outbox = Outbox::with_capacity((BATCH + 1) * VERDICT_BYTES);
-        Ok(Self { number: options.number, socket, inbox, outbox, last: 0, refused: None })
+        Ok(Self { number: options.number, socket, port_id, inbox, outbox, last: 0, refused: None })
     }
 
     /// Its number.
     pub fn number(&self) -> u16 {
         self.number
+    }
+
+    /// Port id of its socket, by which the kernel's list tells whose a queue is.
+    pub fn port_id(&self) -> u32 {
+        self.port_id
     }
 
     /// Bytes that fit the receive buffer, as the kernel counts them: twice what was asked for, if granted.
@@ -140,6 +147,22 @@ impl Queue {
             }
         }
         Ok(received)
+    }
+
+    /// Packets that were lost behind the last one received: no later packet has come whose id shows the gap. `None` when some
+    /// wait that have not been received, or the kernel's list does not tell. Call it when each packet received has its
+    /// verdict.
+    pub fn lost_behind(&mut self) -> Option<u32> {
+        let own = |queue: &Self| queue.status().ok()?.filter(|status| status.port_id == queue.port_id);
+        let given = own(self)?.last_id;
+        // The list's columns are not of one moment. But if nothing waits now, every packet with an id up to the one seen
+        // before has either come or never will.
+        if own(self)?.waiting != 0 {
+            return None;
+        }
+        let lost = given.wrapping_sub(self.last);
+        self.last = given;
+        Some(lost)
     }
 
     /// Adds the verdict on one packet to those of the next [`Queue::send`] or [`Queue::accept_through`]. It need not follow

@@ -153,6 +153,25 @@ fn a_full_buffer_leaves_gaps_of_exactly_what_is_missing() {
 }
 
 #[test]
+fn what_is_lost_behind_the_last_packet_is_known_before_the_next_one_comes() {
+    in_namespace(|| {
+        let mut queue = bind(|o| o.buffer_bytes = 1);
+        assert_eq!(queue.lost_behind(), Some(0));
+        rule("-j NFQUEUE --queue-num 7");
+        let wire = Wire::new();
+        wire.send(20);
+        assert_eq!(queue.lost_behind(), None, "some can still be received");
+        let (received, _) = drain(&mut queue);
+        assert_eq!(queue.lost_behind(), None, "they wait for their verdict");
+        queue.accept_through(received.last, None).unwrap();
+        assert_eq!(queue.lost_behind(), Some(20 - received.last));
+        assert_eq!(queue.lost_behind(), Some(0), "it is told once");
+        wire.send(1);
+        assert_eq!(drain(&mut queue).0, Received { packets: 1, first: 21, last: 21, lost: 0 });
+    });
+}
+
+#[test]
 fn packets_that_wait_are_dropped_with_the_socket_and_pass_by_unbind() {
     in_namespace(|| {
         rule("-j NFQUEUE --queue-num 7 --queue-bypass");
