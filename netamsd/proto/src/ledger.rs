@@ -66,8 +66,8 @@ pub struct Terms {
     pub lost: i64,
     /// `lost` without `queue_lost`, `queue_full` and `bypassed`: zero unless there is a bug.
     pub unexplained: i64,
-    /// Passed interfaces while no program was there, by the interfaces' own counters: a forwarded packet passes two of them,
-    /// and a super-packet counts once.
+    /// Passed interfaces while no program, or no netfilter rule, was there, by the interfaces' own counters: a forwarded
+    /// packet passes two of them, and a super-packet counts once.
     pub missed: u64,
     /// Later fragments that were accounted without ports.
     pub fragments: u64,

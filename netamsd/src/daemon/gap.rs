@@ -1,20 +1,61 @@
 //! What passed while nobody counted, told by the interfaces' own counters.
 
+use std::collections::HashMap;
+
 use tracing::warn;
 
 use super::{drain::DrainError, meter::Meter};
 use crate::{
-    config::DataSource,
+    config::{DataSource, interface_matches},
     flow::Source,
     source::{
         Notice,
-        kernel::{KernelSource, Metered, Tables},
+        kernel::{self, KernelSource, Metered, Tables},
         unix_ms,
     },
     store,
 };
 
+/// How far two accounts were at a look at the netfilter rules: passes of interfaces, of which a forwarded packet makes two.
+pub(super) struct Passed {
+    /// By the interfaces' own counters, by index.
+    interfaces: HashMap<u32, u64>,
+    /// Of packets that came out of queues.
+    queues: u64,
+}
+
+impl Passed {
+    /// Passes since `before` that have led to no queue. Interfaces that have come or gone since tell nothing.
+    fn unqueued_since(&self, before: &Self) -> u64 {
+        let moved = |(index, now): (&u32, &u64)| Some(now.saturating_sub(*before.interfaces.get(index)?));
+        let interfaces: u64 = self.interfaces.iter().filter_map(moved).sum();
+        interfaces.saturating_sub(self.queues.saturating_sub(before.queues))
+    }
+}
+
 impl Meter {
+    /// Remembers how far interfaces and queues are. Passes since this was called last that have led to no queue, but for
+    /// the few of packets under way at both moments.
+    pub(super) fn unqueued(&mut self) -> u64 {
+        let now = match self.passed() {
+            Ok(now) => now,
+            Err(e) => {
+                warn!("cannot tell what passes the queues by: {e}");
+                return 0;
+            }
+        };
+        let before = self.passed.replace(now);
+        let (Some(before), Some(now)) = (before, &self.passed) else { return 0 };
+        now.unqueued_since(&before)
+    }
+
+    fn passed(&self) -> Result<Passed, DrainError> {
+        let patterns = &self.nfqueue.options().interfaces;
+        let interfaces = kernel::passed_interfaces(|name| interface_matches(patterns, name))?;
+        let queues = self.nfqueue.list()?.iter().map(|queue| queue.passes).sum();
+        Ok(Passed { interfaces, queues })
+    }
+
     /// Records the gap before this start.
     pub(super) fn come_back(&mut self) {
         match self.gap() {

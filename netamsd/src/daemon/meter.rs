@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use super::{drain::Reference, rates::Rates, snapshot::Snapshot};
+use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, OnExit},
     flow::{Counters, Source},
@@ -30,8 +30,8 @@ use crate::{
 
 /// How often hooks and queues are looked after when nothing announces a change.
 const WATCH: Duration = Duration::from_secs(1);
-/// How often the netfilter rules are: that takes a process or two.
-const WATCH_RULES: Duration = Duration::from_secs(2);
+/// At every how many of these looks the netfilter rules are looked after: that takes a process or two.
+const WATCH_RULES: u32 = 2;
 /// Notices kept while the store does not take them.
 const MAX_NOTICES: usize = 1000;
 
@@ -87,6 +87,8 @@ pub struct Meter {
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
     pub(super) reference: Reference,
+    /// At the last look at the rules.
+    pub(super) passed: Option<Passed>,
     pub(super) mode: Mode,
     pub(super) default_policy: DefaultPolicy,
     pub(super) units: Arc<Units>,
@@ -101,7 +103,7 @@ pub struct Meter {
     pub(super) at_switch: Option<(i64, [(Counters, u64); 2])>,
     interval: Duration,
     on_exit: OnExit,
-    next_rules: Instant,
+    watches: u32,
 }
 
 impl Meter {
@@ -138,6 +140,7 @@ impl Meter {
             switches: 0,
             ruled: false,
             reference,
+            passed: None,
             mode: setup.mode,
             default_policy: setup.default_policy,
             units: setup.units,
@@ -151,7 +154,7 @@ impl Meter {
             at_switch: None,
             interval: setup.interval,
             on_exit: setup.on_exit,
-            next_rules: Instant::now() + WATCH_RULES,
+            watches: 0,
         })
     }
 
@@ -223,8 +226,8 @@ impl Meter {
             Ok(notices) => self.note(Source::Nfqueue, notices),
             Err(e) => warn!("cannot look after the queues: {e}"),
         }
-        if self.ruled && Instant::now() >= self.next_rules {
-            self.next_rules = Instant::now() + WATCH_RULES;
+        self.watches = (self.watches + 1) % WATCH_RULES;
+        if self.ruled && self.watches == 0 {
             self.watch_rules();
         }
     }
@@ -263,6 +266,8 @@ impl Meter {
 
     fn end(mut self) {
         if self.on_exit == OnExit::Stay {
+            // What queues were too full for is known as long as they are there.
+            self.drain(true);
             self.nfqueue.stop();
             self.drain(true);
             if let Some(kernel) = self.kernel {

@@ -198,6 +198,7 @@ impl Meter {
             Installed::Adopted => self.reference.begin_at(self.nfqueue.read_rules()?),
         }
         self.ruled = true;
+        self.unqueued();
         Ok(())
     }
 
@@ -245,9 +246,17 @@ impl Meter {
     /// Brings rules back that somebody removed, with what passed meanwhile on record.
     pub(super) fn watch_rules(&mut self) {
         match self.nfqueue.watch_rules() {
-            Ok((Some(_), notice)) => self.note(Source::Nfqueue, notice.into_iter().collect()),
-            Ok((None, notice)) => {
-                self.reference.restart();
+            Ok((reading, mut notice)) => {
+                let missed = if self.nfqueue.offloads() { 0 } else { self.unqueued() };
+                if reading.is_none() {
+                    self.reference.restart();
+                    if let Some(notice) = &mut notice {
+                        notice.missed = missed;
+                        notice.detail += &format!(
+                            "; since they were seen last, packets passed interfaces {missed} times without coming out of a queue"
+                        );
+                    }
+                }
                 self.note(Source::Nfqueue, notice.into_iter().collect());
             }
             Err(e) => warn!("cannot look after the netfilter rules: {e}"),

@@ -81,7 +81,7 @@ const TERMS: &[Term] = &[
     nfqueue("+ dropped", |t| Packets(t.dropped), "dropped by a verdict"),
     both("+ lost", |t| Difference(t.lost), "seen, and in none of these"),
     both("unexplained", |t| Difference(t.unexplained), "lost otherwise: a bug if not 0"),
-    kernel("missed", |t| Packets(t.missed), "passed while no hook was there"),
+    term("missed", |t| Packets(t.missed), "passed while no hook was there", "passed while no rule was there"),
     both("fragments", |t| Packets(t.fragments), "later fragments, by address"),
     kernel("spilled", |t| Packets(t.spilled), "in the second-level flow table"),
     both("gso_headers_unknown", |t| Packets(t.gso_headers_unknown), "bytes may lack inner headers"),

@@ -1,6 +1,6 @@
 //! What the kernel source asks of the machine: whether it can run here, CPUs, memory, network namespace.
 
-use std::{fs, io, os::unix::fs::MetadataExt};
+use std::{collections::HashMap, fs, io, os::unix::fs::MetadataExt};
 
 use aya::util::KernelVersion;
 use kmod_bpf::WAYS;
@@ -76,6 +76,16 @@ pub fn fits(geometry: Geometry) -> Result<String, KernelError> {
 pub fn interface_names() -> Result<Vec<String>, KernelError> {
     let interfaces = link::interfaces().map_err(KernelError::Netlink)?;
     Ok(interfaces.into_iter().map(|i| i.name).collect())
+}
+
+/// Packets that have passed the interfaces that are `wanted`, received and sent, by their own counters and by index.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn passed_interfaces(wanted: impl Fn(&str) -> bool) -> Result<HashMap<u32, u64>, KernelError> {
+    let interfaces = link::interfaces().map_err(KernelError::Netlink)?;
+    let wanted = interfaces.into_iter().filter(|i| wanted(&i.name));
+    Ok(wanted.map(|i| (i.index, i.packets.iter().sum())).collect())
 }
 
 /// Said when the BPF filesystem vanishes with the daemon.

@@ -29,7 +29,10 @@ pub use self::{
     error::KernelError,
     hooks::{Direction, Duty, HookInfo, Style},
     link::Monitor,
-    machine::{PRIVATE_MOUNT, can_run, fits, has_tcx, in_private_mounts, interface_names, possible_cpus},
+    machine::{
+        PRIVATE_MOUNT, can_run, fits, has_tcx, in_private_mounts, interface_names, passed_interfaces,
+        possible_cpus,
+    },
     maps::Tables,
     sysbpf::is_bpffs,
 };
