@@ -116,7 +116,7 @@ fn nfqueue_code(error: &NfqueueError) -> u8 {
             exit::NO_PERMISSION
         }
         NfqueueError::Queue(QueueError::Unsupported)
-        | NfqueueError::Rules(RulesError::Missing { .. } | RulesError::NoTool)
+        | NfqueueError::Rules(RulesError::Missing { .. } | RulesError::NoTool | RulesError::NoQueue(_))
         | NfqueueError::Tables(TablesError::Abi(_)) => exit::UNAVAILABLE,
         NfqueueError::Rules(RulesError::Pattern(_) | RulesError::Queues { .. }) => exit::CONFIG,
         NfqueueError::Folder(..) => exit::CANNOT_CREATE,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     config::{DataSource, DefaultPolicy, Mode},
-    flow::Source,
+    flow::{Counters, Source},
     source::{
         Notice,
         kernel::{Duty, KernelError, KernelSource, flag},
@@ -62,6 +62,9 @@ impl Meter {
         }
         let from = self.active;
         if let Err(e) = self.change(to) {
+            if !self.ruled {
+                self.give_up_queues();
+            }
             if let Err(worse) = self.change(from) {
                 error!("cannot go back to source {}: {worse}", name(from));
             }
@@ -85,6 +88,19 @@ impl Meter {
     /// # Errors
     /// When that source cannot be had.
     pub fn begin(&mut self, source: DataSource) -> Result<(), SwitchError> {
+        let adopted = self.adopt_rules(source);
+        let (ruled, flags) = (self.ruled, self.kernel.as_ref().map_or(0, KernelSource::flags));
+        if let Err(e) = adopted.and_then(|()| self.change(source)) {
+            self.withdraw(ruled, flags);
+            return Err(e);
+        }
+        self.active = source;
+        self.since_ms = unix_ms();
+        Ok(())
+    }
+
+    /// Takes over the rules of a former daemon; removes those that are of no use.
+    fn adopt_rules(&mut self, source: DataSource) -> Result<(), SwitchError> {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
         if self.reference.is_known() || !self.nfqueue.former().is_empty() {
             self.ruled = self.nfqueue.adopt()?;
@@ -92,10 +108,27 @@ impl Meter {
                 self.nfqueue.remove_rules()?;
             }
         }
-        self.change(source)?;
-        self.active = source;
-        self.since_ms = unix_ms();
         Ok(())
+    }
+
+    /// Removes what a daemon that does not start has made. What a former one left goes on as it did: its rules if there were
+    /// any, and its programs, which were told these flags.
+    fn withdraw(&mut self, ruled: bool, flags: u32) {
+        if !ruled {
+            self.give_up_queues();
+        }
+        self.nfqueue.stop();
+        let empty = self.nfqueue.live_counters().is_some_and(|counters| counters == Counters::default());
+        if empty && let Err(e) = self.nfqueue.remove_tables() {
+            warn!("cannot remove the flow tables of the queues: {e}");
+        }
+        let Some(mut kernel) = self.kernel.take() else { return };
+        if kernel.inherited() || !self.former.is_empty() {
+            kernel.tables().set_flags(flags);
+            kernel.leave();
+        } else if let Err(e) = kernel.detach().and_then(|()| kernel.remove()) {
+            warn!("cannot remove the programs: {e}");
+        }
     }
 
     fn change(&mut self, to: DataSource) -> Result<(), SwitchError> {
@@ -210,6 +243,20 @@ impl Meter {
         // The account is closed while there are still rules to read.
         self.drain_queues(true, true)?;
         self.remove_queues()
+    }
+
+    /// Takes back what was begun for queues that no rules lead to, or not all of them.
+    fn give_up_queues(&mut self) {
+        if !self.nfqueue.is_running() {
+            return;
+        }
+        if let Err(e) = self.nfqueue.remove_rules() {
+            error!("cannot remove netfilter rules: {e}");
+        }
+        self.nfqueue.stop();
+        if let Err(e) = self.nfqueue.mark_counted(false) {
+            error!("{e}");
+        }
     }
 
     fn remove_queues(&mut self) -> Result<(), SwitchError> {
