@@ -155,6 +155,21 @@ impl<'lab> Daemon<'lab> {
         );
     }
 
+    /// Stops it in its tracks (SIGSTOP) until [`Daemon::go_on`]; returns when it does nothing any more.
+    pub fn stop(&mut self) {
+        kill(Pid::from_raw(self.pid() as i32), Signal::SIGSTOP).expect("signal netamsd");
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait_for("netamsd is stopped", PATIENCE, || {
+            let stat = fs::read_to_string(&stat).expect("the daemon's state");
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')).then_some(())
+        });
+    }
+
+    /// Lets it go on after [`Daemon::stop`].
+    pub fn go_on(&mut self) {
+        kill(Pid::from_raw(self.pid() as i32), Signal::SIGCONT).expect("signal netamsd");
+    }
+
     /// Asks it to end (SIGTERM), and returns its exit code when it has.
     pub fn terminate(&mut self) -> i32 {
         let child = self.process.0.take().expect("the daemon runs");

@@ -1,10 +1,12 @@
 //! The identity that holds after every scenario.
 
 use std::ops::Deref;
+use std::time::Duration;
 
-use netams_proto::{Flows, Ledgers, Terms};
+use netams_proto::{Flows, Ledgers, SourceKind, Terms};
 
 use crate::daemon::Daemon;
+use crate::poll::wait_for;
 use crate::truth::Traffic;
 
 /// The ledgers of all sources as one, since the store was created.
@@ -59,6 +61,18 @@ pub fn assert_explained(ledger: &Ledger) {
     let accounted = t.flow_packets + t.overflow_packets + t.non_ip + t.malformed + t.dropped + not_queued;
     assert_eq!(t.seen, accounted, "the identity: {ledger:#?}");
     assert_eq!(ledger.store_error, None, "the store: {ledger:#?}");
+}
+
+/// The account of the rules in front of the queues once it is closed: what they have counted came out of a queue, or is lost
+/// with a reason. Nothing may be sent meanwhile.
+pub fn closed_account(daemon: &Daemon) -> Terms {
+    wait_for("the account of the rules is closed", Duration::from_secs(10), || {
+        let ledgers = daemon.ledgers().ledgers;
+        let queues = ledgers.into_iter().find(|ledger| ledger.source == SourceKind::Nfqueue.name())?;
+        let t = queues.total;
+        let closed = t.reference == t.queued + t.queue_lost + t.queue_full + t.bypassed;
+        (closed && queues.waiting == 0).then_some(t)
+    })
 }
 
 /// The totals of flows that `ngctl flows` selects; they must not be stale.

@@ -53,43 +53,43 @@ fn configuration_errors_name_the_place_and_the_key() {
     refuses_config(
         &namespace,
         &format!("{good}[policy]\n"),
-        ":14:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
+        ":18:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
     );
     refuses_config(
         &namespace,
         &good.replace("spill", "spil"),
-        ":6:1: unknown field `spil`, expected one of `interfaces`, `attach`, `flows`, `spill`, `on_exit`, `bpffs`",
+        ":7:1: unknown field `spil`, expected one of `interfaces`, `attach`, `flows`, `spill`, `on_exit`, `bpffs`",
     );
     refuses_config(
         &namespace,
         &good.replace("\"auto\"", "\"xdp\""),
-        ":4:10: kernel.attach: unknown variant `xdp`, expected one of `auto`, `tcx`, `clsact`",
+        ":5:10: kernel.attach: unknown variant `xdp`, expected one of `auto`, `tcx`, `clsact`",
     );
     refuses_config(
         &namespace,
         &good.replace("flows = 4096", "flows = 5000"),
-        ":5:9: kernel.flows is 5000, it must be a power of two such as 8192",
+        ":6:9: kernel.flows is 5000, it must be a power of two such as 8192",
     );
     refuses_config(
         &namespace,
         &good.replace("interval_ms = 200", "interval_ms = 1"),
-        ":10:15: accounting.interval_ms is 1, it must be from 50 to 3600000",
+        ":11:15: accounting.interval_ms is 1, it must be from 50 to 3600000",
     );
     let unit = |text: &str| format!("{good}[[unit]]\nname = \"u\"\n{text}\n");
     refuses_config(
         &namespace,
         &unit("kind = \"host\"\naddresses = [\"192.0.2.300\"]"),
-        ":17:14: unit.addresses: `192.0.2.300` is neither an IP address nor a prefix such as 10.0.0.0/8",
+        ":21:14: unit.addresses: `192.0.2.300` is neither an IP address nor a prefix such as 10.0.0.0/8",
     );
     refuses_config(
         &namespace,
         &unit("kind = \"group\"\nmembers = [\"nobody\"]"),
-        ":15:8: unit `u` has the member `nobody`, but there is no unit of that name",
+        ":19:8: unit `u` has the member `nobody`, but there is no unit of that name",
     );
     refuses_config(
         &namespace,
         &unit("kind = \"group\"\nmembers = [\"u\"]"),
-        ":15:8: unit `u` is in a cycle of groups, u -> u, remove one of these members",
+        ":19:8: unit `u` is in a cycle of groups, u -> u, remove one of these members",
     );
 }
 
