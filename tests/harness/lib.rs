@@ -1,7 +1,7 @@
 //! Real namespaces, real kernel, real daemon: what the live tests are made of.
 //!
 //! A test makes a [`lab::Lab`], starts a [`daemon::Daemon`] in its router, sends something through it ([`blast`],
-//! [`udp`], [`tcp`]), takes the truth from counters that are not the meter's ([`truth`], [`capture`]), compares, and
+//! [`load`], [`udp`], [`tcp`]), takes the truth from counters that are not the meter's ([`truth`], [`capture`]), compares, and
 //! ends with [`ledger::assert_ledger`]. Tests know the daemon from outside only: its configuration, its exit codes and
 //! what `ngctl --json` prints. Everything here panics when it cannot do its work: a test has then failed.
 //!
@@ -19,6 +19,7 @@ pub mod frame;
 pub mod hooks;
 pub mod lab;
 pub mod ledger;
+pub mod load;
 pub mod ns;
 pub mod poll;
 pub mod tcp;

@@ -86,6 +86,8 @@ pub struct Meter {
     pub(super) switches: u64,
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
+    /// They were when this daemon came: what no program has counted until then, they have.
+    pub(super) rules_went_on: bool,
     pub(super) reference: Reference,
     pub(super) mode: Mode,
     pub(super) default_policy: DefaultPolicy,
@@ -137,6 +139,7 @@ impl Meter {
             since_ms: unix_ms(),
             switches: 0,
             ruled: false,
+            rules_went_on: false,
             reference,
             mode: setup.mode,
             default_policy: setup.default_policy,

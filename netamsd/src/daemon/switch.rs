@@ -26,6 +26,7 @@ use crate::{
         tables::TablesError,
         unix_ms,
     },
+    store::StoreError,
 };
 
 /// Why a switch was not made.
@@ -43,6 +44,9 @@ pub enum SwitchError {
     /// The last counts of a source that ends cannot be stored.
     #[error(transparent)]
     Drain(#[from] DrainError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// There is no kernel source.
     #[error("the kernel source could not be set up when the daemon started; see its messages")]
     NoKernel,
@@ -88,6 +92,7 @@ impl Meter {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
         if self.reference.is_known() || !self.nfqueue.former().is_empty() {
             self.ruled = self.nfqueue.adopt()?;
+            self.rules_went_on = self.ruled;
             if !self.ruled && source != DataSource::Nfqueue {
                 self.nfqueue.remove_rules()?;
             }
@@ -190,12 +195,21 @@ impl Meter {
         self.command(flag::PAUSED, Duty::None)
     }
 
-    /// Puts the rules in place, and begins or goes on with the account that they keep.
+    /// Puts the rules in place, and begins or goes on with the account that they keep. While none are there the store has no
+    /// counters: the next daemon then knows that none of what the rules have counted is in an account.
     fn install(&mut self, gate: &Gate) -> Result<(), SwitchError> {
+        if !self.ruled {
+            self.reference.restart();
+            self.writer.keep_rule_counters(Vec::new())?;
+        }
         match self.nfqueue.install(gate)? {
             Installed::New => self.reference.restart(),
-            Installed::Adopted if self.reference.is_known() => {}
-            Installed::Adopted => self.reference.begin_at(self.nfqueue.read_rules()?),
+            Installed::Adopted if self.ruled => {}
+            // What they have counted until now is in the account of another state folder.
+            Installed::Adopted => {
+                let counters = self.reference.begin_at(self.nfqueue.read_rules()?);
+                self.writer.keep_rule_counters(counters)?;
+            }
         }
         self.ruled = true;
         Ok(())
