@@ -6,6 +6,7 @@
 mod drain;
 mod frame;
 mod kernel;
+mod nfqueue;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -14,7 +15,8 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000"
+    after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000\n  \
+                  netams-bench nfqueue --modes bare,naive,queue --loads M1,U"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -27,11 +29,14 @@ enum Command {
     Kernel(kernel::Options),
     /// Time to read a half of the flow tables and to commit it to the store (needs root)
     Drain(drain::Options),
+    /// Throughput kept and CPU used by each way to meter, in a laboratory of network namespaces (needs root)
+    Nfqueue(nfqueue::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Kernel(options) => kernel::run(&options),
         Command::Drain(options) => drain::run(&options),
+        Command::Nfqueue(options) => nfqueue::run(&options),
     }
 }

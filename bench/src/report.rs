@@ -23,7 +23,12 @@ impl Spread {
 
     /// `median (low-high)` with one decimal.
     pub fn text(&self) -> String {
-        format!("{:.1} ({:.1}-{:.1})", self.median, self.low, self.high)
+        self.text_to(1)
+    }
+
+    /// `median (low-high)` with so many decimals.
+    pub fn text_to(&self, decimals: usize) -> String {
+        format!("{:.decimals$} ({:.decimals$}-{:.decimals$})", self.median, self.low, self.high)
     }
 }
 

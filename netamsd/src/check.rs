@@ -3,10 +3,13 @@
 use std::fs;
 
 use crate::{
-    config::Config,
-    daemon::{DaemonError, absent_interfaces, source_options},
+    config::{Config, DataSource},
+    daemon::{DaemonError, absent_interfaces, needs_kernel, nfqueue_options, source_options},
     policy::Units,
-    source::kernel::{self, KernelError},
+    source::{
+        kernel::{self, KernelError},
+        nfqueue,
+    },
     sys,
 };
 
@@ -69,7 +72,9 @@ pub fn check(config: &Config) -> Vec<Finding> {
         ),
         Finding::from(
             "capabilities",
-            sys::require_capabilities().map(|()| "sufficient".to_owned()).map_err(Into::into),
+            sys::require_capabilities(needs_kernel(config))
+                .map(|()| "sufficient".to_owned())
+                .map_err(Into::into),
         ),
         Finding::fine(
             "attach",
@@ -91,7 +96,17 @@ pub fn check(config: &Config) -> Vec<Finding> {
         ),
         Finding::from("memory", options.geometry().and_then(kernel::fits).map_err(Into::into)),
         Finding::from("interfaces", interfaces(config)),
+        Finding::from("nfqueue", queues(config, &units)),
     ]
+}
+
+/// What queues would be set up with; only an obstacle where they are the source.
+fn queues(config: &Config, units: &Units) -> Result<String, DaemonError> {
+    let found = nfqueue::can_run(&nfqueue_options(config, units, 0));
+    match found {
+        Err(e) if config.source != DataSource::Nfqueue => Ok(format!("not to be had: {e}")),
+        found => Ok(found?),
+    }
 }
 
 fn interfaces(config: &Config) -> Result<String, DaemonError> {

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 #[derive(Debug, thiserror::Error)]
 pub enum SysError {
     /// Capabilities are missing.
-    #[error("the eBPF source needs {0}; run as root or set AmbientCapabilities=")]
+    #[error("metering needs {0}; run as root or set AmbientCapabilities=")]
     Capabilities(String),
     /// Capabilities cannot be read or given up.
     #[error("cannot change capabilities: {0}")]
@@ -35,6 +35,8 @@ pub enum SysError {
     NamespaceLock(io::Error),
 }
 
+/// What queues need.
+const NEEDED_BY_QUEUES: [(Capability, Option<Capability>); 1] = [(Capability::CAP_NET_ADMIN, None)];
 /// Each need, and the older capability that includes it.
 const NEEDED: [(Capability, Option<Capability>); 3] = [
     (Capability::CAP_BPF, Some(Capability::CAP_SYS_ADMIN)),
@@ -42,22 +44,24 @@ const NEEDED: [(Capability, Option<Capability>); 3] = [
     (Capability::CAP_PERFMON, Some(Capability::CAP_SYS_ADMIN)),
 ];
 
-/// Whether the capabilities for loading and attaching programs are there.
+/// Whether the capabilities for loading and attaching programs are there, or those for queues alone.
 ///
 /// # Errors
 /// Names those that are missing.
-pub fn require_capabilities() -> Result<(), SysError> {
+pub fn require_capabilities(programs: bool) -> Result<(), SysError> {
     let held = caps::read(None, CapSet::Effective).map_err(|e| SysError::Change(e.to_string()))?;
-    let missing: Vec<String> = NEEDED
-        .into_iter()
+    let needed = if programs { &NEEDED[..] } else { &NEEDED_BY_QUEUES };
+    let missing: Vec<String> = needed
+        .iter()
         .filter(|(need, instead)| !held.contains(need) && !instead.is_some_and(|i| held.contains(&i)))
         .map(|(need, _)| need.to_string())
         .collect();
     if missing.is_empty() { Ok(()) } else { Err(SysError::Capabilities(missing.join(" and "))) }
 }
 
-/// Gives up, for this thread and those it starts, everything but what attaching and map access need, and, where one of
-/// `paths` lies below a folder that is closed to root as to others, what passing through takes.
+/// Gives up, for this thread and those it starts, everything but what attaching, map access and queues need, and, where
+/// one of `paths` lies below a folder that is closed to root as to others, what passing through takes. Programs that are run
+/// get what setting netfilter rules needs.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -71,7 +75,11 @@ pub fn drop_capabilities(paths: &[&Path]) -> Result<(), SysError> {
     let keep: CapsHashSet = keep.intersection(&held).copied().collect();
     caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
     caps::set(None, CapSet::Permitted, &keep).map_err(failed)?;
-    caps::clear(None, CapSet::Inheritable).map_err(failed)
+    // Without it nft and iptables have no rights when the daemon is not root's.
+    let hand_down: CapsHashSet =
+        keep.iter().copied().filter(|capability| *capability == Capability::CAP_NET_ADMIN).collect();
+    caps::set(None, CapSet::Inheritable, &hand_down).map_err(failed)?;
+    caps::set(None, CapSet::Ambient, &hand_down).map_err(failed)
 }
 
 /// Whether the owner of `folder` is somebody else and lets others not pass.

@@ -100,13 +100,13 @@ pub struct Daemon<'lab> {
 }
 
 /// Kills and reaps its child when dropped.
-struct Process(Option<Child>);
+pub(crate) struct Process(pub(crate) Option<Child>);
 
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let reaped = child.kill().and_then(|()| child.wait());
-            assert!(reaped.is_ok() || thread::panicking(), "the daemon could not be ended");
+            assert!(reaped.is_ok() || thread::panicking(), "a child could not be ended");
         }
     }
 }

@@ -77,17 +77,23 @@ impl Lab {
         lab.wire(&lab.client, "cl0", CLIENT_MAC, CL0_MAC, mtu);
         lab.wire(&lab.server, "sv0", SERVER_MAC, SV0_MAC, mtu);
         lab.addresses();
-        let ends = [(&lab.client, "eth0"), (&lab.router, "cl0"), (&lab.router, "sv0"), (&lab.server, "eth0")];
+        lab.set_offloads(offloads);
+        for end in [&lab.client, &lab.server] {
+            end.run("tc qdisc add dev eth0 root pfifo limit 100000");
+        }
+        lab
+    }
+
+    /// Turns segmentation offloads on or off at both ends of both wires.
+    pub fn set_offloads(&self, offloads: Offloads) {
         let state = if offloads == Offloads::On { "on" } else { "off" };
+        let ends =
+            [(&self.client, "eth0"), (&self.router, "cl0"), (&self.router, "sv0"), (&self.server, "eth0")];
         for (namespace, device) in ends {
             namespace.run(&format!(
                 "ethtool -K {device} tso {state} gso {state} gro {state} tx-udp-segmentation {state}"
             ));
         }
-        for end in [&lab.client, &lab.server] {
-            end.run("tc qdisc add dev eth0 root pfifo limit 100000");
-        }
-        lab
     }
 
     /// Adds a wire from `device` in the router to `peer` in the client, without addresses, both ends up. Frames for it

@@ -17,6 +17,7 @@ pub mod disk;
 pub mod foreign;
 pub mod frame;
 pub mod hooks;
+pub mod interrupt;
 pub mod lab;
 pub mod ledger;
 pub mod load;

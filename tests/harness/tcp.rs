@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::daemon::Process;
 use crate::lab::{Lab, SERVER4, SERVER6};
 use crate::ns::{Namespace, assert_success};
 use crate::poll::wait_until;
@@ -49,7 +50,10 @@ pub fn transfer(lab: &Lab, transfer: Transfer) -> Sent {
 
 /// Runs one transfer and returns when both ends have closed their connections. Panics when a wire dropped something.
 pub fn run(lab: &Lab, transfer: Transfer) {
-    iperf(lab, transfer);
+    // A window that fits the receive backlog even as single packets: nothing is dropped inside the machine.
+    let bytes = transfer.bytes.to_string();
+    let way = if transfer.reverse { &["-R"][..] } else { &[] };
+    iperf(lab, transfer.port, transfer.version, &[&["-n", &bytes, "-w", "256K"], way].concat());
     for end in [&lab.client, &lab.server] {
         wait_until("all connections closed", Duration::from_secs(5), || {
             sockets(end, |state| !CLOSED.contains(&state)) == 0
@@ -62,28 +66,24 @@ pub fn run(lab: &Lab, transfer: Transfer) {
 const CLOSED: [u8; 2] = [LISTEN, 6];
 const LISTEN: u8 = 10;
 
-fn iperf(lab: &Lab, transfer: Transfer) {
-    let port = transfer.port.to_string();
-    let mut server = lab
-        .server
-        .command("iperf3")
-        .args(["-s", "-1", "-p", &port])
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("start the iperf3 server");
+/// Runs an iperf3 client in the client and a server for it in the server; `more` are further arguments of the client,
+/// whose report is returned.
+pub fn iperf(lab: &Lab, port: u16, version: u8, more: &[&str]) -> serde_json::Value {
+    let port = port.to_string();
+    let mut server = lab.server.command("iperf3");
+    server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
+    let mut server = Process(Some(server.spawn().expect("start the iperf3 server")));
     wait_until("iperf3 listens", Duration::from_secs(5), || {
         sockets(&lab.server, |state| state == LISTEN) > 0
     });
-    let address: IpAddr = if transfer.version == 6 { SERVER6.into() } else { SERVER4.into() };
+    let address: IpAddr = if version == 6 { SERVER6.into() } else { SERVER4.into() };
     let mut client = lab.client.command("iperf3");
-    client.args(["-J", "-c", &address.to_string(), "-p", &port, "-n", &transfer.bytes.to_string()]);
-    // A window that fits the receive backlog even as single packets: nothing is dropped inside the machine.
-    client.args(["-w", "256K"]);
-    if transfer.reverse {
-        client.arg("-R");
-    }
-    assert_success(&client.output().expect("run the iperf3 client"), "iperf3 -c");
-    assert!(server.wait().expect("wait for the iperf3 server").success(), "the iperf3 server failed");
+    client.args(["-J", "-c", &address.to_string(), "-p", &port]).args(more);
+    let output = client.output().expect("run the iperf3 client");
+    assert_success(&output, "iperf3 -c");
+    let ended = server.0.take().expect("the iperf3 server").wait().expect("wait for the iperf3 server");
+    assert!(ended.success(), "the iperf3 server failed");
+    serde_json::from_slice(&output.stdout).expect("iperf3 prints JSON")
 }
 
 /// TCP sockets of a namespace in the states that `count` picks.

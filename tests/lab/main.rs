@@ -8,16 +8,13 @@
 mod report;
 mod traffic;
 
-use std::any::Any;
-use std::panic;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
+use netams_tests::interrupt::{self, Ended, go_on};
 use netams_tests::lab::{CLIENT4, CLIENT6, Lab, SERVER4, SERVER6};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 const USAGE: &str = "\
 Usage: netams-lab [--short]
@@ -27,12 +24,6 @@ Needs root; touches nothing of this machine.
 
   --short  about three seconds of traffic in place of fifteen
   --help   this text";
-
-/// Set by a signal; looked at between two bursts of traffic, which are short.
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// What unwinds the run when a signal has come, so that everything is removed on the way.
-struct Interrupted;
 
 fn main() -> ExitCode {
     let each = match std::env::args().nth(1).as_deref() {
@@ -51,43 +42,17 @@ fn main() -> ExitCode {
         eprintln!("netams-lab: needs root for network namespaces and BPF; run `sudo ./run --lab`");
         return ExitCode::from(77);
     }
-    heed_signals();
-    panic::set_hook(Box::new(|_| {}));
-    match panic::catch_unwind(|| run(each)) {
+    match interrupt::run(|| run(each)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(_) if STOP.load(Ordering::Relaxed) => {
+        Err(Ended::Interrupted) => {
             eprintln!("\nnetams-lab: interrupted; everything it made is removed");
             ExitCode::from(130)
         }
-        Err(payload) => {
-            eprintln!("\nnetams-lab: {}", message(&*payload));
+        Err(Ended::Failed(why)) => {
+            eprintln!("\nnetams-lab: {why}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// The text of a panic.
-fn message(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("ended for a reason unknown")
-}
-
-fn heed_signals() {
-    extern "C" fn stop(_: libc::c_int) {
-        STOP.store(true, Ordering::Relaxed);
-    }
-    let action = SigAction::new(SigHandler::Handler(stop), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
-        unsafe { sigaction(signal, &action) }.expect("a handler for signals");
-    }
-}
-
-/// Ends the run when a signal has come.
-fn go_on() {
-    if STOP.load(Ordering::Relaxed) {
-        panic::resume_unwind(Box::new(Interrupted));
     }
 }
 

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use netams_tests::interrupt::go_on;
 use netams_tests::lab::{CLIENT4, CLIENT6, Lab, SERVER4, SERVER6, SINK4, SINK6};
 use netams_tests::ns::assert_success;
 use netams_tests::tcp::{Transfer, transfer};
 use netams_tests::truth::{Traffic, device, qdisc};
 use netams_tests::udp::Datagrams;
 
-use crate::go_on;
 use crate::report::grouped;
 
 /// Traffic of one kind in one direction.

@@ -146,7 +146,7 @@ fn missing_capabilities_are_named() {
             &place,
             &mut command,
             NO_PERMISSION,
-            &format!("the eBPF source needs {named}; run as root or set AmbientCapabilities="),
+            &format!("metering needs {named}; run as root or set AmbientCapabilities="),
         );
     }
 }

@@ -236,12 +236,32 @@ impl Meter {
         let Some(kernel) = &mut self.kernel else { return };
         match kernel.sync_hooks(unix_ms()) {
             Ok(notices) if notices.is_empty() => {}
-            Ok(notices) => {
+            Ok(mut notices) => {
+                if !self.kernel_counts() {
+                    // Somebody else does, or nobody is to.
+                    notices.iter_mut().for_each(|notice| notice.missed = 0);
+                }
                 self.note(Source::Kernel, notices);
                 self.drain(false);
             }
             Err(e) => warn!("cannot look after the hooks: {e}"),
         }
+    }
+
+    /// Ends before it has begun: nothing is left that was not there before.
+    pub fn give_up(mut self) {
+        let inherited = self.kernel.as_ref().is_some_and(KernelSource::inherited);
+        if inherited || self.reference.is_known() {
+            self.nfqueue.stop();
+            if let Some(kernel) = self.kernel {
+                kernel.leave();
+            }
+            return;
+        }
+        if let Err(e) = self.count_by_none() {
+            warn!("{e}");
+        }
+        self.remove_tables();
     }
 
     fn end(mut self) {
@@ -258,7 +278,7 @@ impl Meter {
         self.notices.push((unix_ms(), source, stopped));
         // Takes the counters down before the programs and rules are gone.
         self.drain(true);
-        if let Err(e) = self.to_off() {
+        if let Err(e) = self.count_by_none() {
             warn!("{e}");
         }
         self.drain(true);
@@ -268,6 +288,10 @@ impl Meter {
             );
             return;
         }
+        self.remove_tables();
+    }
+
+    fn remove_tables(mut self) {
         if let Err(e) = self.nfqueue.remove_tables() {
             warn!("cannot remove the flow tables of the queues: {e}");
         }

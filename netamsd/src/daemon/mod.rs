@@ -98,7 +98,7 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start, or a part fails for good.
 pub fn run(config: &Config) -> Result<(), DaemonError> {
-    sys::require_capabilities()?;
+    sys::require_capabilities(needs_kernel(config))?;
     let _locks = sys::lock(&config.state)?;
     let zone = config.timezone;
     let units = Arc::new(Units::new(&config.units));
@@ -127,7 +127,10 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     })?;
     meter.note(Source::Kernel, notices);
     meter.note(Source::Nfqueue, queue_notices);
-    meter.begin(config.source)?;
+    if let Err(e) = meter.begin(config.source) {
+        meter.give_up();
+        return Err(e.into());
+    }
     let (orders, inbox) = mpsc::sync_channel(ORDERS);
     let (ended, meter_ended) = oneshot::channel::<()>();
     let meter_thread = thread::Builder::new().name("meter".into()).spawn(move || {
@@ -214,6 +217,11 @@ fn order(request: &Request, answer: Answer) -> Order {
     }
 }
 
+/// Whether nothing goes without the kernel source.
+pub fn needs_kernel(config: &Config) -> bool {
+    config.source != DataSource::Nfqueue || config.nfqueue.offload
+}
+
 /// The kernel source; queues alone can do without it, and then let the kernel cut super-packets.
 fn open_kernel(
     config: &Config,
@@ -222,7 +230,7 @@ fn open_kernel(
 ) -> Result<(Option<KernelSource>, Vec<Notice>), DaemonError> {
     match KernelSource::open(source_options(config, units, store), unix_ms()) {
         Ok((kernel, notices)) => Ok((Some(kernel), notices)),
-        Err(e) if config.source == DataSource::Nfqueue && !config.nfqueue.offload => {
+        Err(e) if !needs_kernel(config) => {
             warn!("super-packets are cut before they are queued, and the source kernel cannot be had: {e}");
             Ok((None, Vec::new()))
         }

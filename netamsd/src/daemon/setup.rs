@@ -126,7 +126,7 @@ pub fn absent_interfaces(config: &Config) -> Result<Vec<String>, KernelError> {
 /// # Errors
 /// When a daemon is running here, or something cannot be removed.
 pub fn cleanup(config: &Config) -> Result<(PathBuf, u64), DaemonError> {
-    sys::require_capabilities()?;
+    sys::require_capabilities(true)?;
     let _locks = sys::lock(&config.state)?;
     rules::remove().map_err(nfqueue::NfqueueError::from)?;
     let queued = nfqueue::cleanup(&config.nfqueue.tables)?;

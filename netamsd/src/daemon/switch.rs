@@ -105,9 +105,9 @@ impl Meter {
 
     fn change(&mut self, to: DataSource) -> Result<(), SwitchError> {
         match to {
-            DataSource::Kernel => self.to_kernel(),
-            DataSource::Nfqueue => self.to_nfqueue(),
-            DataSource::Off => self.to_off(),
+            DataSource::Kernel => self.count_by_kernel(),
+            DataSource::Nfqueue => self.count_by_queues(),
+            DataSource::Off => self.count_by_none(),
         }
     }
 
@@ -127,7 +127,7 @@ impl Meter {
         Ok(())
     }
 
-    fn to_kernel(&mut self) -> Result<(), SwitchError> {
+    fn count_by_kernel(&mut self) -> Result<(), SwitchError> {
         if self.kernel.is_none() {
             return Err(SwitchError::NoKernel);
         }
@@ -148,7 +148,7 @@ impl Meter {
         self.command(0, Duty::Meter)
     }
 
-    fn to_nfqueue(&mut self) -> Result<(), SwitchError> {
+    fn count_by_queues(&mut self) -> Result<(), SwitchError> {
         let drop = self.mode == Mode::Divert && self.default_policy == DefaultPolicy::Drop;
         if self.nfqueue.offloads() {
             if self.kernel.is_none() {
@@ -185,7 +185,7 @@ impl Meter {
         self.command(stamp | flag::PAUSED, if stamp == 0 { Duty::None } else { Duty::MeterAndStamp })
     }
 
-    pub(super) fn to_off(&mut self) -> Result<(), SwitchError> {
+    pub(super) fn count_by_none(&mut self) -> Result<(), SwitchError> {
         if self.ruled && !self.nfqueue.offloads() {
             self.nfqueue.set_gate(&Gate::Closed)?;
             self.end_queues()?;

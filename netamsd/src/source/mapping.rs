@@ -43,7 +43,6 @@ impl<T> Mapping<T> {
     }
 
     /// Number of values.
-    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -153,17 +153,7 @@ impl NfqueueSource {
     /// # Errors
     /// When leftovers cannot be opened.
     pub fn open(options: Options) -> Result<(Self, Vec<Notice>), NfqueueError> {
-        let mut source = Self {
-            options,
-            tables: None,
-            former: Vec::new(),
-            rules: None,
-            orders: Arc::default(),
-            lanes: Vec::new(),
-            stamped: false,
-            generation: 1,
-            followed: false,
-        };
+        let mut source = Self::new(options);
         let mut notices = Vec::new();
         let root = namespace_folder(&source.options.folder)?;
         if root.exists() {
@@ -188,6 +178,20 @@ impl NfqueueSource {
             }
         }
         Ok((source, notices))
+    }
+
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            tables: None,
+            former: Vec::new(),
+            rules: None,
+            orders: Arc::default(),
+            lanes: Vec::new(),
+            stamped: false,
+            generation: 1,
+            followed: false,
+        }
     }
 
     /// The rules as they have to be.
@@ -568,6 +572,23 @@ impl NfqueueSource {
         let Some(tables) = self.tables.take() else { return Ok(()) };
         remove(&tables)
     }
+}
+
+/// What the source would use on this machine, in a sentence.
+///
+/// # Errors
+/// When it cannot run.
+pub fn can_run(options: &Options) -> Result<String, NfqueueError> {
+    let backend = Rules::open(options.backend)?.backend();
+    let source = NfqueueSource::new(options.clone());
+    source.plan().check()?;
+    let Options { first_queue, queues, .. } = options;
+    Ok(format!(
+        "rules by {}, queues from {first_queue}, {queues} with a thread each; {:.1} MiB in {}",
+        backend.name(),
+        shared::bytes(source.geometry()) as f64 / f64::from(1 << 20),
+        options.folder.display()
+    ))
 }
 
 /// Removes the files of tables.

@@ -226,6 +226,23 @@ impl Sizes {
     }
 }
 
+/// Bytes that tables of this size take.
+pub fn bytes(geometry: Geometry) -> usize {
+    files(geometry).iter().map(|(_, bytes)| bytes).sum()
+}
+
+fn files(geometry: Geometry) -> [(&'static str, usize); 6] {
+    let sizes = Sizes::of(geometry);
+    [
+        (map::CONTROL, size_of::<Control>()),
+        (map::COUNTERS, sizes.parts * size_of::<Counters>()),
+        (map::FLOWS, sizes.sets * size_of::<FlowSet>()),
+        (map::OVERFLOW, sizes.cells * size_of::<OverflowCell>()),
+        (map::SPILL, sizes.spill * size_of::<SpillEntry>()),
+        (JOURNALS, geometry.cpus as usize * size_of::<Journal>()),
+    ]
+}
+
 /// Makes a folder that is only ours, or makes sure that it is.
 ///
 /// # Errors
@@ -255,16 +272,7 @@ pub fn create(
     store: u64,
     prefixes: &[Prefix],
 ) -> Result<(), TablesError> {
-    let sizes = Sizes::of(geometry);
-    let files = [
-        (map::CONTROL, size_of::<Control>()),
-        (map::COUNTERS, sizes.parts * size_of::<Counters>()),
-        (map::FLOWS, sizes.sets * size_of::<FlowSet>()),
-        (map::OVERFLOW, sizes.cells * size_of::<OverflowCell>()),
-        (map::SPILL, sizes.spill * size_of::<SpillEntry>()),
-        (JOURNALS, geometry.cpus as usize * size_of::<Journal>()),
-    ];
-    for (name, bytes) in files {
+    for (name, bytes) in files(geometry) {
         let path = dir.join(name);
         let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         made.and_then(|file| {

@@ -297,6 +297,9 @@ fn interface_mtu(index: u32) -> Option<u32> {
         !libc::if_indextoname(index, request.ifr_name.as_mut_ptr()).is_null()
             && libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) == 0
     };
+    if !found {
+        return None;
+    }
     // SAFETY: filled in by the call above.
-    found.then(|| unsafe { request.ifr_ifru.ifru_mtu } as u32)
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }

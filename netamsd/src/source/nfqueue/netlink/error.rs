@@ -37,7 +37,7 @@ pub enum QueueError {
         asked: u32,
     },
     /// The list of queues cannot be read.
-    #[error("cannot read {0}: {1}")]
+    #[error("cannot read {0}, which only root can: {1}")]
     Status(&'static str, io::Error),
     /// The socket failed.
     #[error("the socket of netfilter queue {0} failed: {1}")]

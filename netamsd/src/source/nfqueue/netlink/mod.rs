@@ -14,7 +14,7 @@ mod wire;
 pub use bind::QueueOptions;
 pub use error::QueueError;
 pub use message::{Message, gap};
-pub use queue::{BATCH, Queue, Received, Verdict};
+pub use queue::{BATCH, PACKET, Queue, Received, Verdict};
 pub use socket::{Inbox, Socket};
 pub use wire::{Outbox, attributes, be32, messages};
 

@@ -199,4 +199,4 @@ impl Drop for Queue {
 }
 
 /// Type of a message that brings a packet.
-const PACKET: u16 = (libc::NFNL_SUBSYS_QUEUE as u16) << 8 | libc::NFQNL_MSG_PACKET as u16;
+pub const PACKET: u16 = (libc::NFNL_SUBSYS_QUEUE as u16) << 8 | libc::NFQNL_MSG_PACKET as u16;
