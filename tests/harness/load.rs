@@ -25,7 +25,11 @@ const BACK: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xfe, 0, 0, 0, 0, 0);
 /// The packets that the client sends, one a flow.
 pub fn frames() -> Vec<Vec<u8>> {
     let frame = |port| {
-        Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, SINK4, UDP, &[]).udp(port, PORT).payload(PAYLOAD).build()
+        Frame::eth(CL0_MAC, CLIENT_MAC)
+            .ipv4(CLIENT4, SINK4, UDP, &[])
+            .udp(port, PORT)
+            .payload(PAYLOAD)
+            .build()
     };
     (1..=FLOWS).map(frame).collect()
 }
@@ -80,10 +84,6 @@ impl Load {
         let before = device(&lab.router, device_name).rx_packets;
         let sender = from.spawn(move || blast.transmit("eth0").expect("send frames"));
         self.streams.push(Stream { sender, device: device_name, before, bytes });
-    }
-
-    pub fn received(&self, lab: &Lab) -> u64 {
-        self.streams.iter().map(|s| device(&lab.router, s.device).rx_packets - s.before).sum()
     }
 
     /// Ends it; what was sent, and received by the router. Panics when that differs.

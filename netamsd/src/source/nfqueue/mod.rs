@@ -357,6 +357,11 @@ impl NfqueueSource {
         Gate::Handover { bit: self.options.handover }
     }
 
+    /// The gate through which nothing comes to the queues; packets that have been counted are marked no more.
+    pub fn closed_gate(&self) -> Gate {
+        Gate::Closed { clear: self.options.handover }
+    }
+
     /// The gate when nothing is handed over.
     pub fn usual_gate(&self) -> Gate {
         match self.decided() {
