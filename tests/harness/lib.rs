@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod load;
 pub mod ns;
 pub mod poll;
+pub mod stream;
 pub mod tcp;
 pub mod truth;
 pub mod udp;

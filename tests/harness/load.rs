@@ -16,8 +16,8 @@ pub const PORT: u16 = 7100;
 /// Source ports, a flow each.
 const FLOWS: u16 = 100;
 const PAYLOAD: usize = 36;
-/// Layer-3 bytes of each packet.
-const BYTES4: u64 = 20 + 8 + PAYLOAD as u64;
+/// Layer-3 bytes of each packet that the client sends: IPv4, UDP, 36 bytes of payload.
+pub const BYTES: u64 = 20 + 8 + PAYLOAD as u64;
 const BYTES6: u64 = 40 + 8 + PAYLOAD as u64;
 /// A prefix that is routed to the client, which discards it since it does not forward.
 const BACK: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xfe, 0, 0, 0, 0, 0);
@@ -59,7 +59,7 @@ impl Load {
     /// Begins to send so many packets a second from the client: IPv4.
     pub fn start(lab: &Lab, rate: u64) -> Self {
         let mut load = Self { stop: Arc::default(), streams: Vec::new() };
-        load.add(lab, &lab.client, "cl0", frames(), rate, BYTES4);
+        load.add(lab, &lab.client, "cl0", frames(), rate, BYTES);
         load
     }
 
@@ -86,15 +86,26 @@ impl Load {
         self.streams.push(Stream { sender, device: device_name, before, bytes });
     }
 
-    /// Ends it; what was sent, and received by the router. Panics when that differs.
+    /// Ends it; what was sent, and received by the router. Panics when that differs: nothing else may have been sent.
     pub fn end(self, lab: &Lab) -> Traffic {
+        let received = |device_name: &str, before: u64| device(&lab.router, device_name).rx_packets - before;
+        self.stop_and(|name, before, sent| {
+            assert_eq!(received(name, before), sent, "received by the router at {name}");
+        })
+    }
+
+    /// Ends it; what was sent.
+    pub fn stop(self) -> Traffic {
+        self.stop_and(|_, _, _| ())
+    }
+
+    fn stop_and(self, check: impl Fn(&str, u64, u64)) -> Traffic {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Traffic::default();
-        for stream in self.streams {
-            let sent = stream.sender.join().expect("the sender");
-            let received = device(&lab.router, stream.device).rx_packets - stream.before;
-            assert_eq!(received, sent, "received by the router at {}", stream.device);
-            sum += Traffic { packets: sent, bytes: sent * stream.bytes };
+        for Stream { sender, device, before, bytes } in self.streams {
+            let sent = sender.join().expect("the sender");
+            check(device, before, sent);
+            sum += Traffic { packets: sent, bytes: sent * bytes };
         }
         sum
     }

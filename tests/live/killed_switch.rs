@@ -48,14 +48,9 @@ fn killed(gso: &str, interfaces: &[&'static str]) {
     assert_explained(&ledger);
     let lost = ledger.queue_lost + ledger.queue_full + ledger.bypassed;
     let counted = flow_total(&daemon, &[]).packets;
-    assert_eq!(
-        counted + lost,
-        sent.packets,
-        "{} differ: {ledger:#?}\n{:#?}",
-        (counted + lost) as i64 - sent.packets as i64,
-        daemon.events()
-    );
+    assert_eq!(counted + lost, sent.packets, "{ledger:#?}\n{:#?}", daemon.events());
     assert_eq!(ledger.missed, 0, "{ledger:#?}\n{:#?}", daemon.events());
+    println!("{counted} of {} packets in flows, {} bypassed", sent.packets, ledger.bypassed);
 }
 
 #[test]

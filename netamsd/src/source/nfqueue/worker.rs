@@ -176,8 +176,9 @@ impl Service {
                 self.partition.enter();
                 // Inside the epoch, so that whoever gives an order can wait until it is followed.
                 handover = self.orders.handover.load(Ordering::SeqCst);
-                drop = self.orders.drop.load(Ordering::SeqCst);
+                // In this order: a new generation's marks never carry the former policy.
                 decided = self.orders.decided();
+                drop = self.orders.drop.load(Ordering::SeqCst);
             }
             match decided {
                 Some(decided) => self.decide(message, drop, decided),
