@@ -86,11 +86,13 @@ impl Load {
         self.streams.push(Stream { sender, device: device_name, before, bytes });
     }
 
-    /// Ends it; what was sent, and received by the router. Panics when that differs: nothing else may have been sent.
+    /// Ends it; what was sent, and received by the router. Panics when less was received. An IPv6 control packet of an end's
+    /// kernel may have come along.
     pub fn end(self, lab: &Lab) -> Traffic {
         let received = |device_name: &str, before: u64| device(&lab.router, device_name).rx_packets - before;
         self.stop_and(|name, before, sent| {
-            assert_eq!(received(name, before), sent, "received by the router at {name}");
+            let received = received(name, before);
+            assert!(received >= sent, "{received} of {sent} packets received by the router at {name}");
         })
     }
 

@@ -9,7 +9,7 @@ use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::Lab;
 use netams_tests::ledger::{assert_explained, flow_total};
-use netams_tests::load::Load;
+use netams_tests::load::{Load, PORT};
 use netams_tests::poll::wait_for;
 use netams_tests::require_live;
 
@@ -47,7 +47,7 @@ fn killed(gso: &str, interfaces: &[&'static str]) {
     });
     assert_explained(&ledger);
     let lost = ledger.queue_lost + ledger.queue_full + ledger.bypassed;
-    let counted = flow_total(&daemon, &[]).packets;
+    let counted = flow_total(&daemon, &["--port", &PORT.to_string()]).packets;
     assert_eq!(counted + lost, sent.packets, "{ledger:#?}\n{:#?}", daemon.events());
     assert_eq!(ledger.missed, 0, "{ledger:#?}\n{:#?}", daemon.events());
     println!("{counted} of {} packets in flows, {} bypassed", sent.packets, ledger.bypassed);

@@ -14,7 +14,7 @@ use netams_tests::ledger::{assert_identity, assert_ledger, flow_total};
 use netams_tests::load::{Load, PORT, frames};
 use netams_tests::poll::wait_until;
 use netams_tests::require_live;
-use netams_tests::truth::{Traffic, device};
+use netams_tests::truth::Traffic;
 
 /// Packets a second.
 const RATE: u64 = 40_000;
@@ -242,9 +242,7 @@ fn source_off_takes_over_nothing_and_leaves_no_program() {
         let mut daemon = Daemon::start(&lab.router, &config);
         let sent = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");
         daemon.kill9();
-        let text = std::fs::read_to_string(daemon.place.config_file()).expect("the configuration");
-        let text = text.replace("[kernel]\n", "source = \"off\"\n[kernel]\n");
-        std::fs::write(daemon.place.config_file(), text).expect("write the configuration");
+        daemon.place.configure(&Config { source: "off", ..config });
         daemon.start_again();
         assert!(daemon.node().hooks.is_empty());
         assert_eq!(daemon.info().mode, 0);
