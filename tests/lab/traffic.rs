@@ -1,7 +1,7 @@
 //! What is sent, and what the senders' queues say of it.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ fn tcp(lab: &Lab, what: &str, version: u8, reverse: bool, port: u16, each: Durat
         up += sent.client;
         down += sent.server;
     });
-    let [client, server, _] = addresses(version);
+    let [client, server] = addresses(version);
     let select = |source| vec!["--port".to_owned(), port.to_string(), "--src".to_owned(), source];
     vec![
         Line { what: what.to_owned(), way: UP, sent: up, select: select(client.to_string()) },
@@ -95,7 +95,7 @@ fn tcp(lab: &Lab, what: &str, version: u8, reverse: bool, port: u16, each: Durat
 
 /// Bursts from a new socket each, until the time is over.
 fn udp(lab: &Lab, what: &str, version: u8, size: usize, burst: u64, port: u16, each: Duration) -> Vec<Line> {
-    let [_, _, sink] = addresses(version);
+    let sink = sink(version, port);
     let datagrams = Datagrams { to: SocketAddr::new(sink, port), size, count: burst, segment: None };
     let before = qdisc(&lab.client);
     repeat(each, || {
@@ -107,13 +107,14 @@ fn udp(lab: &Lab, what: &str, version: u8, size: usize, burst: u64, port: u16, e
         0,
         "the wire between client and router dropped packets"
     );
-    let select = vec!["--port".to_owned(), port.to_string()];
+    // By address: later fragments have no ports where another source than now counted the first one.
+    let select = vec!["--dst".to_owned(), sink.to_string()];
     vec![Line { what: what.to_owned(), way: AWAY, sent, select }]
 }
 
 /// Pings the server, a hundred times a second.
 fn echo(lab: &Lab, what: &str, version: u8, each: Duration) -> Vec<Line> {
-    let [client, server, _] = addresses(version);
+    let [client, server] = addresses(version);
     let ends = [&lab.client, &lab.server];
     let before = ends.map(qdisc);
     let count = each.as_millis() / 10;
@@ -143,10 +144,19 @@ fn repeat(time: Duration, mut burst: impl FnMut()) {
     }
 }
 
-/// Client, server and sink.
-fn addresses(version: u8) -> [IpAddr; 3] {
+/// Client and server.
+fn addresses(version: u8) -> [IpAddr; 2] {
     match version {
-        6 => [CLIENT6.into(), SERVER6.into(), SINK6.into()],
-        _ => [CLIENT4.into(), SERVER4.into(), SINK4.into()],
+        6 => [CLIENT6.into(), SERVER6.into()],
+        _ => [CLIENT4.into(), SERVER4.into()],
+    }
+}
+
+/// An address in the sink's prefix, another one for each port.
+fn sink(version: u8, port: u16) -> IpAddr {
+    let number = u32::from(port - PORT) + 1;
+    match version {
+        6 => Ipv6Addr::from_bits(SINK6.to_bits() + u128::from(number)).into(),
+        _ => Ipv4Addr::from_bits(SINK4.to_bits() + number).into(),
     }
 }

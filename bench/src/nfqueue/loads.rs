@@ -14,7 +14,7 @@ use netams_tests::truth::device;
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Payload of a full TCP segment at an MTU of 1500 with timestamps.
-const SEGMENT: f64 = 1448.0;
+pub const SEGMENT: f64 = 1448.0;
 /// CPUs of the sender and of the receiver.
 const CPUS: &str = "0,1";
 

@@ -43,7 +43,7 @@ pub const MODES: [Mode; 9] = [
     },
     Mode {
         name: "queue",
-        about: "the same with batch verdicts",
+        about: "netamsd's way to read a queue, batch verdicts, no accounting",
         kind: Kind::Reader { target: QUEUE, open: readers::queue },
     },
     Mode {

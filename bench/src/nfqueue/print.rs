@@ -2,7 +2,7 @@
 
 use prettytable::{Cell, Row, Table};
 
-use super::loads::Sample;
+use super::loads::{SEGMENT, Sample};
 use super::modes::{MODES, Mode};
 use super::{Options, Series};
 use crate::report::{Spread, machine};
@@ -91,7 +91,7 @@ pub fn print(options: &Options, modes: &[&'static Mode], series: &[Series]) {
         "Smaller differences are noise: {}; ~ marks what cannot be told from the bare router.",
         noise.join(", ")
     );
-    println!("\nThousands of wire packets delivered a second (TCP: received payload by {} bytes):", 1448);
+    println!("\nThousands of wire packets delivered a second (TCP: received payload by {SEGMENT} bytes):");
     table(&results, |mode, load| {
         let Spread { median, low, high } = results[load][mode].rate;
         Spread { median: median / 1e3, low: low / 1e3, high: high / 1e3 }.text_to(0)

@@ -40,6 +40,7 @@ impl Default for NfqueueConfig {
             chains: vec![Chain::Forward, Chain::Input, Chain::Output],
             first_queue: 2050,
             queues: 1,
+            pin: true,
             gso: Gso::Auto,
             fail: Fail::Open,
             offload: false,

@@ -22,6 +22,8 @@ pub struct NfqueueConfig {
     pub first_queue: u32,
     /// Queues among which packets are spread, with a thread each. `gso = "auto"` has one more.
     pub queues: u32,
+    /// Whether each queue's thread stays on one CPU.
+    pub pin: bool,
     /// How the packets in a super-packet are counted.
     pub gso: Gso,
     /// What becomes of packets that the daemon does not take from the queue.

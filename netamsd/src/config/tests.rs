@@ -97,6 +97,7 @@ fn every_key_is_read() {
         chains = ["output", "forward"]
         first_queue = 0
         queues = 64
+        pin = false
         gso = "estimate"
         fail = "closed"
         offload = true
@@ -139,6 +140,7 @@ fn every_key_is_read() {
             chains: vec![Chain::Output, Chain::Forward],
             first_queue: 0,
             queues: 64,
+            pin: false,
             gso: Gso::Estimate,
             fail: Fail::Closed,
             offload: true,

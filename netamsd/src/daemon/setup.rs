@@ -68,6 +68,7 @@ pub fn nfqueue_options(config: &Config, units: &Units, store: u64) -> nfqueue::O
             config::Backend::Nft => Some(nfqueue::Backend::Nft),
             config::Backend::Iptables => Some(nfqueue::Backend::Iptables),
         },
+        pin: c.pin,
         copy_bytes: c.copy_bytes,
         max_packets: c.max_packets,
         stamp: c.stamp_mask,

@@ -8,7 +8,7 @@ use super::{
     netlink::{Queue, QueueOptions},
     shared::Tables,
     status::QueueStatus,
-    worker::{Orders, Segments, Worker},
+    worker::{Orders, Segments, Worker, cpu_for},
 };
 use crate::source::{Notice, unix_ms};
 
@@ -41,6 +41,7 @@ pub struct Lane {
     thread: u32,
     options: QueueOptions,
     segments: Segments,
+    pin: bool,
     worker: Option<Worker>,
     /// What former threads and bindings had.
     received: u64,
@@ -55,12 +56,13 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A queue that is not bound yet. `thread` is its part of the tables.
-    pub fn new(thread: u32, options: QueueOptions, segments: Segments) -> Self {
+    /// A queue that is not bound yet. `thread` is its part of the tables; with `pin` it stays on one CPU.
+    pub fn new(thread: u32, options: QueueOptions, segments: Segments, pin: bool) -> Self {
         Self {
             thread,
             options,
             segments,
+            pin,
             worker: None,
             received: 0,
             lost: 0,
@@ -85,7 +87,8 @@ impl Lane {
         let seed = crate::source::random().map_err(|e| NfqueueError::System("/dev/urandom", e))?;
         let partition = Partition::open(tables.dir(), tables.geometry(), self.thread, seed)?;
         let queue = Queue::bind(&self.options)?;
-        let worker = Worker::start(queue, partition, self.segments, Arc::clone(orders));
+        let cpu = if self.pin { cpu_for(self.thread) } else { None };
+        let worker = Worker::start(queue, partition, self.segments, Arc::clone(orders), cpu);
         self.worker = Some(worker.map_err(NfqueueError::Thread)?);
         self.since_ms = unix_ms();
         Ok(())

@@ -115,6 +115,8 @@ pub struct Options {
     pub offload: Option<u32>,
     /// Tool for the rules; `None` chooses.
     pub backend: Option<Backend>,
+    /// Each queue's thread stays on one CPU.
+    pub pin: bool,
     /// Bytes copied of each packet.
     pub copy_bytes: u32,
     /// Packets that may wait in a queue.
@@ -281,7 +283,8 @@ impl NfqueueSource {
             lanes.push((first_queue + queues, Segments::Cut));
         }
         for (thread, (number, segments)) in (0..).zip(lanes) {
-            let mut lane = Lane::new(thread, self.queue_options(number, segments), segments);
+            let mut lane =
+                Lane::new(thread, self.queue_options(number, segments), segments, self.options.pin);
             let started = match &self.tables {
                 Some(tables) => lane.start(tables, &self.orders),
                 None => Ok(()),

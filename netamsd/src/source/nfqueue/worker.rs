@@ -19,7 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    unistd::Pid,
+};
 use rustc_hash::FxHashMap;
+use tracing::warn;
 
 use super::{
     cache::{Fate, Partition, Way},
@@ -94,7 +99,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that serves `queue`. `partition` is `None` where packets are not counted.
+    /// Starts a thread that serves `queue`, on one CPU if that is given.
     ///
     /// # Errors
     /// Those of starting a thread.
@@ -103,13 +108,17 @@ impl Worker {
         partition: Partition,
         segments: Segments,
         orders: Arc<Orders>,
+        cpu: Option<usize>,
     ) -> std::io::Result<Self> {
         let (stop, pulse) = (Arc::new(AtomicBool::new(false)), Arc::new(Pulse::default()));
         let (stopped, beat) = (Arc::clone(&stop), Arc::clone(&pulse));
         let name = format!("queue-{}", queue.number());
-        let thread = thread::Builder::new()
-            .name(name)
-            .spawn(move || Service::new(partition, segments, orders, beat).run(queue, &stopped))?;
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            if let Some(Err(e)) = cpu.map(stay_on) {
+                warn!("cannot keep the thread of queue {} on one CPU: {e}", queue.number());
+            }
+            Service::new(partition, segments, orders, beat).run(queue, &stopped)
+        })?;
         Ok(Self { thread, stop, pulse })
     }
 
@@ -270,6 +279,21 @@ impl Service {
         self.mtus.insert(device, (mtu, now));
         mtu
     }
+}
+
+/// The CPU for the thread of a queue, counting queues from 0: the last one first, since interrupts mostly go to the first
+/// ones. Left to itself the scheduler puts the thread where the packet was queued, which is where the next one is received.
+pub fn cpu_for(thread: u32) -> Option<usize> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    let cpus: Vec<usize> =
+        (0..CpuSet::count()).rev().filter(|cpu| allowed.is_set(*cpu) == Ok(true)).collect();
+    cpus.get(thread as usize % cpus.len().max(1)).copied()
+}
+
+fn stay_on(cpu: usize) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 /// Where netfilter's hooks stand (`enum nf_inet_hooks` of linux/netfilter.h): local in 1, forward 2, local out 3.

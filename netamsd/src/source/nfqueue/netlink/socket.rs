@@ -50,7 +50,7 @@ impl Socket {
             .map_err(Into::into)
     }
 
-    /// Bytes that fit the receive buffer, the kernel's own overhead included: about 750 a packet.
+    /// Bytes that fit the receive buffer, the kernel's own overhead included: about 830 a packet.
     ///
     /// # Errors
     /// Those of `getsockopt`.
