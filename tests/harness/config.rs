@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct Config {
     /// `source`.
     pub source: &'static str,
+    /// Further lines of the top level.
+    pub top: String,
     /// Lines of `[nfqueue]`.
     pub nfqueue: String,
     /// `kernel.interfaces`.
@@ -32,6 +34,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             source: "kernel",
+            top: String::new(),
             nfqueue: String::new(),
             interfaces: vec!["cl0", "sv0"],
             attach: "auto",
@@ -51,6 +54,12 @@ impl Config {
         Self { source: "nfqueue", nfqueue: format!("gso = {gso:?}"), ..Self::default() }
     }
 
+    /// Verdicts are enforced.
+    pub fn divert(mut self) -> Self {
+        self.top.push_str("mode = \"divert\"\n");
+        self
+    }
+
     /// Adds a unit; `kind` is `host`, `cluster` or `net`, `members` its addresses, or `group` and the names of units.
     pub fn unit(mut self, name: &str, kind: &str, members: &[&str]) -> Self {
         let key = if kind == "group" { "members" } else { "addresses" };
@@ -66,13 +75,14 @@ impl Config {
         // Debug of paths and strings is a TOML basic string as long as they are plain ASCII, which they are.
         let written = write!(
             text,
-            "state = {state:?}\nsource = {:?}\n\
+            "state = {state:?}\nsource = {:?}\n{}\
              [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
              [accounting]\ninterval_ms = {}\n\
              [nfqueue]\ntables = {:?}\n{}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
              {}",
             self.source,
+            self.top,
             self.interfaces,
             self.attach,
             self.flows,

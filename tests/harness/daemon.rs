@@ -199,9 +199,14 @@ impl<'lab> Daemon<'lab> {
 
     /// Runs `ngctl` against it.
     pub fn ngctl(&self, args: &[&str]) -> Output {
+        self.ngctl_command(args).output().expect("run ngctl")
+    }
+
+    /// `ngctl` with these arguments, not yet run.
+    pub fn ngctl_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary("ngctl"));
         command.args(args).env(SOCKET_ENV, self.place.path().join("control.sock"));
-        command.output().expect("run ngctl")
+        command
     }
 
     fn ask<T: DeserializeOwned>(&self, args: &[&str]) -> T {

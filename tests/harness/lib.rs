@@ -24,6 +24,7 @@ pub mod load;
 pub mod ns;
 pub mod poll;
 pub mod queue;
+pub mod stream;
 pub mod tcp;
 pub mod truth;
 pub mod udp;

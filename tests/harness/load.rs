@@ -86,12 +86,14 @@ impl Load {
         self.streams.push(Stream { sender: Some(sender), device: device_name, before, bytes });
     }
 
-    /// Ends it; what was sent, and received by the router. Panics when that differs: nothing else may have been sent.
+    /// Ends it; what was sent, and received by the router. Panics when less was received. An IPv6 control packet of an end's
+    /// kernel may have come along.
     pub fn end(self, lab: &Lab) -> Traffic {
         let received = |device_name, before| device(&lab.router, device_name).rx_packets - before;
         self.stop_and(|stream, sent| {
             let name = stream.device;
-            assert_eq!(received(name, stream.before), sent, "received by the router at {name}");
+            let received = received(name, stream.before);
+            assert!(received >= sent, "{received} of {sent} packets received by the router at {name}");
         })
     }
 

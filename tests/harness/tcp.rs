@@ -54,6 +54,11 @@ pub fn run(lab: &Lab, transfer: Transfer) {
     let bytes = transfer.bytes.to_string();
     let way = if transfer.reverse { &["-R"][..] } else { &[] };
     iperf(lab, transfer.port, transfer.version, &[&["-n", &bytes, "-w", "256K"], way].concat());
+    wait_until_closed(lab);
+}
+
+/// Returns when no end of the lab has a connection that may still send. Panics when a wire dropped something.
+pub fn wait_until_closed(lab: &Lab) {
     for end in [&lab.client, &lab.server] {
         wait_until("all connections closed", Duration::from_secs(5), || {
             sockets(end, |state| !CLOSED.contains(&state)) == 0

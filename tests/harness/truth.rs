@@ -43,7 +43,12 @@ impl AddAssign for Traffic {
 
 /// What the qdisc at `eth0` of a lab's end has sent.
 pub fn qdisc(end: &Namespace) -> Traffic {
-    let json = end.run("tc -j -s qdisc show dev eth0 root");
+    qdisc_of(end, "eth0")
+}
+
+/// What the root qdisc of an interface has sent.
+pub fn qdisc_of(namespace: &Namespace, device: &str) -> Traffic {
+    let json = namespace.run(&format!("tc -j -s qdisc show dev {device} root"));
     let qdiscs: serde_json::Value = serde_json::from_str(&json).expect("tc prints JSON");
     let field = |name: &str| qdiscs[0][name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"));
     let packets = field("packets");

@@ -1,8 +1,6 @@
 //! Nothing is lost by dying, and nothing is counted twice by coming back.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use netams_tests::blast::Blast;
@@ -13,42 +11,14 @@ use netams_tests::frame::{Frame, UDP};
 use netams_tests::hooks::{self, Direction};
 use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, SINK4};
 use netams_tests::ledger::{assert_identity, assert_ledger, flow_total};
+use netams_tests::load::{Load, PORT, frames};
 use netams_tests::poll::wait_until;
 use netams_tests::require_live;
-use netams_tests::truth::{Traffic, device};
+use netams_tests::truth::Traffic;
 
-const PORT: u16 = 7100;
+/// Packets a second.
+const RATE: u64 = 40_000;
 const BYTES: u64 = 64;
-
-/// Traffic from the client that goes on until it is stopped.
-struct Load {
-    stop: Arc<AtomicBool>,
-    sender: JoinHandle<u64>,
-    before: u64,
-}
-
-fn frames() -> Vec<Vec<u8>> {
-    let frame = |port| {
-        Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, SINK4, UDP, &[]).udp(port, PORT).payload(36).build()
-    };
-    (1..=100).map(frame).collect()
-}
-
-fn load(lab: &Lab) -> Load {
-    let stop = Arc::new(AtomicBool::new(false));
-    let blast = Blast::new(frames(), u64::MAX).rate(40_000).until(&stop);
-    let before = device(&lab.router, "cl0").rx_packets;
-    Load { stop, sender: lab.client.spawn(move || blast.transmit("eth0").expect("send frames")), before }
-}
-
-impl Load {
-    fn end(self, lab: &Lab) -> Traffic {
-        self.stop.store(true, Ordering::Relaxed);
-        let sent = self.sender.join().expect("the sender");
-        assert_eq!(device(&lab.router, "cl0").rx_packets - self.before, sent, "received by the router");
-        Traffic { packets: sent, bytes: sent * BYTES }
-    }
-}
 
 /// The hooks the daemon says it has are the only programs there.
 fn one_program_per_hook(lab: &Lab, daemon: &Daemon) {
@@ -66,7 +36,7 @@ fn killed_twenty_times(attach: &'static str) {
     let config =
         Config { attach, interval_ms: 50, ..Config::default() }.unit("client", "host", &["192.0.2.2"]);
     let mut daemon = Daemon::start(&lab.router, &config);
-    let load = load(&lab);
+    let load = Load::start(&lab, RATE);
     for round in 0..20 {
         // Another moment of the 50 ms cycle each time: while it waits, drains, commits or zeroes.
         thread::sleep(Duration::from_millis(60 + 7 * round));
@@ -102,7 +72,7 @@ fn on_exit_stay_counts_while_the_daemon_is_away() {
     }
     let lab = Lab::new();
     let mut daemon = Daemon::start(&lab.router, &Config { on_exit: "stay", ..Config::default() });
-    let load = load(&lab);
+    let load = Load::start(&lab, RATE);
     for _ in 0..3 {
         daemon.restart();
     }
@@ -156,7 +126,7 @@ fn another_table_size_collects_what_the_old_tables_hold() {
     let lab = Lab::new();
     let sized = |flows| Config { flows, on_exit: "stay", interval_ms: 100, ..Config::default() };
     let mut daemon = Daemon::start(&lab.router, &sized(4096));
-    let load = load(&lab);
+    let load = Load::start(&lab, RATE);
     for flows in [1024, 8192, 1024, 4096, 256, 4096] {
         thread::sleep(Duration::from_millis(150));
         daemon.place.configure(&sized(flows));

@@ -6,11 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netams_proto::SourceKind;
+use netams_tests::blast::Blast;
 use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
+use netams_tests::hooks::{self, Direction};
 use netams_tests::lab::{Lab, SINK4, SINK6};
 use netams_tests::ledger::{assert_ledger, flow_total};
+use netams_tests::load::{Load, PORT, frames};
 use netams_tests::require_live;
+use netams_tests::stream::Stream;
 use netams_tests::tcp::{self, Transfer};
 use netams_tests::truth::{Traffic, device, qdisc};
 use netams_tests::udp::Datagrams;
@@ -78,10 +82,89 @@ fn switched(config: &Config, order: &[SourceKind], pause: Duration, time: Durati
 
 const KERNEL_AND_QUEUES: [SourceKind; 2] = [SourceKind::Nfqueue, SourceKind::Kernel];
 
+fn with_gso(gso: &str) -> Config {
+    Config { source: "kernel", ..Config::nfqueue(gso) }
+}
+
 #[test]
 fn every_half_second_for_a_minute() {
     if require_live() {
-        let config = Config { nfqueue: "gso = \"auto\"".into(), ..Config::default() };
-        switched(&config, &KERNEL_AND_QUEUES, Duration::from_millis(500), Duration::from_secs(60));
+        let time = Duration::from_secs(60);
+        switched(&with_gso("auto"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
+    }
+}
+
+#[test]
+fn with_cut_packets() {
+    if require_live() {
+        let time = Duration::from_secs(15);
+        switched(&with_gso("exact"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
+    }
+}
+
+/// What is inferred is as wrong as it is; what is no super-packet is exact.
+#[test]
+fn with_inferred_sizes() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let daemon = Daemon::start(&lab.router, &with_gso("estimate"));
+    let stream = Stream::connect(&lab, 5500);
+    let load = Load::start(&lab, 2_000);
+    stream.begin();
+    for kind in KERNEL_AND_QUEUES.iter().cycle().take(10) {
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(daemon.set_source(*kind).source, *kind);
+    }
+    let sent = load.stop();
+    stream.end(&lab);
+    assert_eq!(flow_total(&daemon, &["--port", &PORT.to_string()]), sent);
+    let ledger = daemon.ledger();
+    assert_ledger(&ledger);
+    assert!(ledger.estimated > 0, "{ledger:#?}");
+}
+
+/// What is in the router beside what a source needs: netfilter rules, queues, programs.
+fn left_by(lab: &Lab, source: SourceKind, gso: &str) {
+    let router = &lab.router;
+    let rules = ["iptables-save", "ip6tables-save"].map(|tool| router.run(tool)).concat();
+    let tables = router.run("nft list tables");
+    let queues = router.enter(|| std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue"));
+    if source != SourceKind::Nfqueue {
+        assert!(!rules.contains("NETAMS") && !tables.contains("inet netams"), "{source:?}: {rules}{tables}");
+        assert_eq!(queues.unwrap_or_default(), "", "{source:?}");
+    }
+    let metering = source == SourceKind::Kernel || source == SourceKind::Nfqueue && gso == "auto";
+    for device in ["cl0", "sv0"] {
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let programs = hooks::programs(router, device, direction);
+            assert_eq!(programs.len(), usize::from(metering), "{source:?}, {gso}: {device} {direction}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_source_that_is_off() {
+    if !require_live() {
+        return;
+    }
+    use SourceKind::{Kernel, Nfqueue, Off};
+    for gso in ["auto", "exact", "estimate"] {
+        let lab = Lab::new();
+        let mut daemon = Daemon::start(&lab.router, &with_gso(gso));
+        let mut sent = 0;
+        for source in [Off, Nfqueue, Off, Kernel, Nfqueue, Kernel, Off, Kernel] {
+            daemon.set_source(source);
+            left_by(&lab, source, gso);
+            assert_eq!(daemon.info().mode, u8::from(source != Off), "{source:?}");
+            if source != Off {
+                sent += Blast::new(frames(), 500).send(&lab.client, "eth0", &lab.router, "cl0");
+            }
+            assert_eq!(flow_total(&daemon, &[]).packets, sent, "{source:?}, {gso}");
+        }
+        assert_ledger(&daemon.ledger());
+        assert_eq!(daemon.terminate(), 0);
+        left_by(&lab, Off, gso);
     }
 }

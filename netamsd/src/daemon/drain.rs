@@ -85,10 +85,12 @@ impl Reference {
         self.rules.clear();
     }
 
-    /// Counters that nobody has committed before begin where they are.
-    pub fn begin_at(&mut self, reading: Option<Reading>) {
+    /// Counters that are in no account of ours begin where they are, which is to be kept.
+    pub fn begin_at(&mut self, reading: Option<Reading>) -> Vec<RuleCounter> {
         let look = self.look(reading, self.full, 0);
+        let counters = look.rules.clone();
         self.committed(Look { full: 0, ..look });
+        counters
     }
 
     /// The queues' own counters begin at zero.

@@ -65,7 +65,7 @@ impl Meter {
     }
 
     /// The way that the interfaces' own counters have moved since the last commit, except where the former daemon's program
-    /// was still in its place. For queues the rules know better: they have counted all the time.
+    /// was still in its place. Where there were rules in front of queues they know better: they have counted all the time.
     fn gap(&self) -> Result<Notice, DrainError> {
         let now = self.metered()?;
         let mut names: Vec<&str> = now.iter().map(|m| m.name.as_str()).collect();
@@ -84,6 +84,7 @@ impl Meter {
         let gone: Vec<_> = last
             .iter()
             .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == *boot))
+            .filter(|_| !self.rules_went_on)
             .collect();
         if let Some(since_ms) = gone.iter().map(|then| then.time_ms).min() {
             detail = format!("{detail}; not metered since {}", utc(since_ms));

@@ -86,6 +86,8 @@ pub struct Meter {
     pub(super) switches: u64,
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
+    /// They were when this daemon came: what no program has counted until then, they have.
+    pub(super) rules_went_on: bool,
     pub(super) reference: Reference,
     /// At the last look at the rules.
     pub(super) passed: Option<Passed>,
@@ -139,6 +141,7 @@ impl Meter {
             since_ms: unix_ms(),
             switches: 0,
             ruled: false,
+            rules_went_on: false,
             reference,
             passed: None,
             mode: setup.mode,

@@ -5,10 +5,11 @@
 //!            kernel source        gate, queue: nfqueue source     kernel source
 //! ```
 //!
-//! While both may count, whoever counts a packet sets one bit in its mark, and whoever meets the bit does not count it: the
-//! gate clears it and lets the packet by, and so does the program at egress. Between two steps a grace period passes, so
-//! that packets under way when a step was taken have gone by. Every step leaves a state in which this holds; so a daemon
-//! that is killed in between leaves one that the next daemon can go on from.
+//! While both may count, a packet that has been counted has one bit in its mark, and whoever meets the bit does not count
+//! it. The programs set it at ingress and clear it at egress. The gate clears it and lets the packet by; what it lets to the
+//! queue gets the bit, since it is counted there, or by the rule when nobody takes it from the queue. Between two steps a
+//! grace period passes, so that packets under way when a step was taken have gone by. Every step leaves a state in which
+//! this holds; so a daemon that is killed in between leaves one that the next daemon can go on from.
 
 use tracing::{error, info, warn};
 
@@ -26,6 +27,7 @@ use crate::{
         tables::TablesError,
         unix_ms,
     },
+    store::StoreError,
 };
 
 /// Why a switch was not made.
@@ -43,6 +45,9 @@ pub enum SwitchError {
     /// The last counts of a source that ends cannot be stored.
     #[error(transparent)]
     Drain(#[from] DrainError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// There is no kernel source.
     #[error("the kernel source could not be set up when the daemon started; see its messages")]
     NoKernel,
@@ -104,6 +109,13 @@ impl Meter {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
         if self.reference.is_known() || !self.nfqueue.former().is_empty() {
             self.ruled = self.nfqueue.adopt()?;
+            self.rules_went_on = self.ruled;
+            let offloaded = self.kernel_counts()
+                && self.kernel.as_ref().is_some_and(|kernel| kernel.flags() & flag::HANDOVER == 0);
+            if self.ruled && offloaded {
+                // These asked for verdicts, and the programs have counted what they let to the queues.
+                self.begin_account()?;
+            }
             if !self.ruled && source != DataSource::Nfqueue {
                 self.nfqueue.remove_rules()?;
             }
@@ -163,12 +175,17 @@ impl Meter {
             return Err(SwitchError::Divert);
         }
         if self.ruled && !self.nfqueue.offloads() {
-            let stamp = self.stamp();
-            let duty = if stamp == 0 { Duty::Meter } else { Duty::MeterAndStamp };
-            self.nfqueue.mark_counted(true)?;
-            self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
-            self.command(flag::HANDOVER | stamp, duty)?;
-            // From here on every packet that comes by the gate has been counted.
+            if !self.kernel_counts() {
+                let stamp = self.stamp();
+                let duty = if stamp == 0 { Duty::Meter } else { Duty::MeterAndStamp };
+                // All programs are in place before any of them counts.
+                self.command(flag::PAUSED | flag::HANDOVER | stamp, duty)?;
+                self.nfqueue.mark_counted(true)?;
+                self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
+                self.command(flag::HANDOVER | stamp, duty)?;
+            }
+            // From here on the programs count what is not counted in the queues.
+            self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
             self.end_queues()?;
         } else if self.ruled {
             self.remove_queues()?;
@@ -196,18 +213,21 @@ impl Meter {
             _ => Duty::MeterAndStamp,
         };
         self.nfqueue.set_drop(drop)?;
+        self.nfqueue.mark_counted(counting)?;
+        self.command(stamp | if counting { flag::HANDOVER } else { flag::PAUSED }, duty)?;
+        // From here on every packet that the programs have counted is marked, and each super-packet has its size. Where a
+        // killed daemon has left rules, packets come at once.
         if !self.nfqueue.is_running() {
             self.reference.rebound();
             self.nfqueue.start(stamp != 0)?;
         }
-        self.nfqueue.mark_counted(counting)?;
-        self.command(stamp | if counting { flag::HANDOVER } else { flag::PAUSED }, duty)?;
-        // From here on every packet that the programs have counted is marked.
         let gate = if counting { self.nfqueue.handover_gate() } else { self.nfqueue.usual_gate() };
         self.install(&gate)?;
         if counting {
             self.command(stamp | flag::HANDOVER | flag::PAUSED, duty)?;
             self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
+            // The programs are needed as long as packets come from the queues with the bit that the gate has set.
+            self.nfqueue.catch_up()?;
             self.nfqueue.mark_counted(false)?;
         }
         self.command(stamp | flag::PAUSED, if stamp == 0 { Duty::None } else { Duty::MeterAndStamp })
@@ -215,7 +235,7 @@ impl Meter {
 
     pub(super) fn count_by_none(&mut self) -> Result<(), SwitchError> {
         if self.ruled && !self.nfqueue.offloads() {
-            self.nfqueue.set_gate(&Gate::Closed)?;
+            self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
             self.end_queues()?;
         } else if self.ruled {
             self.remove_queues()?;
@@ -223,16 +243,31 @@ impl Meter {
         self.command(flag::PAUSED, Duty::None)
     }
 
-    /// Puts the rules in place, and begins or goes on with the account that they keep.
+    /// Puts the rules in place, and begins or goes on with the account that they keep. While none are there the store has no
+    /// counters: the next daemon then knows that none of what the rules have counted is in an account.
     fn install(&mut self, gate: &Gate) -> Result<(), SwitchError> {
-        match self.nfqueue.install(gate)? {
-            Installed::New => self.reference.restart(),
-            Installed::Adopted if self.reference.is_known() => {}
-            Installed::Adopted => self.reference.begin_at(self.nfqueue.read_rules()?),
+        if self.ruled {
+            if self.nfqueue.install(gate)? == Installed::New {
+                self.reference.restart();
+            }
+            return Ok(());
+        }
+        self.reference.restart();
+        self.writer.keep_rule_counters(Vec::new())?;
+        // Nothing is queued before the rules of both IP versions are there: half of them would be nobody's.
+        if self.nfqueue.install(&self.nfqueue.closed_gate())? == Installed::Adopted {
+            // What they have counted until now is in the account of another state folder.
+            self.begin_account()?;
         }
         self.ruled = true;
         self.unqueued();
-        Ok(())
+        Ok(self.nfqueue.set_gate(gate)?)
+    }
+
+    /// What the rules have counted until now is none of ours.
+    fn begin_account(&mut self) -> Result<(), SwitchError> {
+        let counters = self.reference.begin_at(self.nfqueue.read_rules()?);
+        Ok(self.writer.keep_rule_counters(counters)?)
     }
 
     /// Ends the queues after the last packet that they have to count has come.

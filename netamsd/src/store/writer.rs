@@ -229,6 +229,21 @@ impl Writer {
         self.rule_counters = counters;
     }
 
+    /// Writes the counters of the rules at once, where they count nothing that a batch is still to bring.
+    ///
+    /// # Errors
+    /// After any error nothing has changed.
+    pub fn keep_rule_counters(&mut self, counters: Vec<RuleCounter>) -> Result<(), StoreError> {
+        let written = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|tx| {
+            rows::save_rule_counters(&tx, &counters)?;
+            tx.commit()
+        });
+        written.map_err(|error| StoreError::sql(&self.path, &error))?;
+        self.rule_counters = counters;
+        self.rules_ahead = false;
+        Ok(())
+    }
+
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.
     pub fn active_flows(&self, now_ms: i64) -> u64 {
         self.cache.alive(now_ms)

@@ -8,6 +8,7 @@
 pub mod cache;
 mod estimate;
 mod fragments;
+mod generation;
 mod journal;
 mod lane;
 pub mod netlink;
@@ -30,6 +31,7 @@ use std::{
 use kmod_bpf::{HALVES, WAYS};
 
 use self::{
+    generation::Generation,
     lane::Lane,
     netlink::{QueueError, QueueOptions},
     rules::Rules,
@@ -144,7 +146,7 @@ pub struct NfqueueSource {
     lanes: Vec<Lane>,
     /// The tc programs write segment sizes.
     stamped: bool,
-    generation: u32,
+    generation: Option<Generation>,
     followed: bool,
 }
 
@@ -190,7 +192,7 @@ impl NfqueueSource {
             orders: Arc::default(),
             lanes: Vec::new(),
             stamped: false,
-            generation: 1,
+            generation: None,
             followed: false,
         }
     }
@@ -359,6 +361,11 @@ impl NfqueueSource {
         Gate::Handover { bit: self.options.handover }
     }
 
+    /// The gate through which nothing comes to the queues; packets that have been counted are marked no more.
+    pub fn closed_gate(&self) -> Gate {
+        Gate::Closed { clear: self.options.handover }
+    }
+
     /// The gate when nothing is handed over.
     pub fn usual_gate(&self) -> Gate {
         match self.decided() {
@@ -406,9 +413,11 @@ impl NfqueueSource {
     /// has to be set after this.
     ///
     /// # Errors
-    /// When a thread hangs.
+    /// When a thread hangs, or the folder of the tables cannot be used.
     pub fn set_drop(&mut self, drop: bool) -> Result<(), NfqueueError> {
-        self.generation = self.generation % 63 + 1;
+        if self.offloads() {
+            self.advance_generation()?;
+        }
         self.orders.drop.store(drop, Ordering::SeqCst);
         let words = self.decided().map_or([0; 3], |d| [d.mask, d.accept, d.drop]);
         for (word, value) in self.orders.offload.iter().zip(words) {
@@ -417,12 +426,22 @@ impl NfqueueSource {
         self.settle()
     }
 
+    fn advance_generation(&mut self) -> Result<(), NfqueueError> {
+        let root = namespace_folder(&self.options.folder)?;
+        let failed = |e| NfqueueError::Folder(root.clone(), e);
+        if self.generation.is_none() {
+            self.generation = Some(Generation::open(&root).map_err(failed)?);
+        }
+        self.generation.as_mut().map_or(Ok(()), |generation| generation.advance().map_err(failed))
+    }
+
     /// Verdicts in the connmark: six bits of generation, so that those of a former policy say nothing, and two of verdict.
     fn decided(&self) -> Option<Decided> {
         const ACCEPT: u32 = 1;
         const DROP: u32 = 2;
         let mask = self.options.offload?;
-        let value = |verdict| (self.generation << 2 | verdict) << mask.trailing_zeros();
+        let generation = self.generation.as_ref()?.number();
+        let value = |verdict| (generation << 2 | verdict) << mask.trailing_zeros();
         Some(Decided { mask, accept: value(ACCEPT), drop: value(DROP) })
     }
 

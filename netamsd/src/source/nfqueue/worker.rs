@@ -193,8 +193,9 @@ impl Service {
                 self.partition.enter();
                 // Inside the epoch, so that whoever gives an order can wait until it is followed.
                 handover = self.orders.handover.load(Ordering::SeqCst);
-                drop = self.orders.drop.load(Ordering::SeqCst);
+                // In this order: a new generation's marks never carry the former policy.
                 decided = self.orders.decided();
+                drop = self.orders.drop.load(Ordering::SeqCst);
             }
             passes += if way(message.hook) == Way::Through { 2 } else { 1 };
             match decided {

@@ -319,4 +319,6 @@ fn counters_of_rules_are_written_with_what_they_count() {
     writer.set_rule_counters(Vec::new());
     writer.commit(&batch(3, Vec::new()), &[], T0).unwrap();
     assert_eq!(writer.last_rule_counters().unwrap(), []);
+    writer.keep_rule_counters(rules(2)).unwrap();
+    assert_eq!(writer.last_rule_counters().unwrap(), rules(2), "at once");
 }

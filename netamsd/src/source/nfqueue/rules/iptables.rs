@@ -202,15 +202,20 @@ impl Layout {
 
 fn lines(plan: &Plan, chain: Chain) -> Vec<Line> {
     let own = names(chain).1;
+    let matched = |interface: Option<(Side, &str)>| {
+        interface
+            .map(|(side, pattern)| format!(" {} {}", option(side), pattern.replace('*', "+")))
+            .unwrap_or_default()
+    };
     let line = |rule| match rule {
-        Rule::Gate => Line { text: format!("-A {own} -j {GATE}"), queue: false },
         Rule::Loopback(side) => {
             Line { text: format!("-A {own} {} lo -j RETURN", option(side)), queue: false }
         }
+        Rule::Gate(interface) => {
+            Line { text: format!("-A {own}{} -j {GATE}", matched(interface)), queue: false }
+        }
         Rule::Queue(interface, queues) => {
-            let interface = interface
-                .map(|(side, pattern)| format!(" {} {}", option(side), pattern.replace('*', "+")))
-                .unwrap_or_default();
+            let interface = matched(interface);
             let queues = match queues {
                 Queues { first, count: 1 } => format!("--queue-num {first}"),
                 Queues { first, .. } => format!("--queue-balance {first}:{}", queues.last()),
@@ -232,12 +237,13 @@ fn option(side: Side) -> &'static str {
 fn gate_lines(gate: &Gate) -> Vec<Line> {
     let rules = match gate {
         Gate::Open => vec![],
-        Gate::Closed => vec!["-j ACCEPT".to_owned()],
-        // A rule has one target, so those that are not meant leave first.
+        Gate::Closed { clear } => {
+            vec![format!("-j MARK --set-xmark 0x0/{clear:#x}"), "-j ACCEPT".to_owned()]
+        }
+        // A rule has one target, so the bit is turned over first: who had it has it no more.
         Gate::Handover { bit } => vec![
-            format!("-m mark ! --mark {bit:#x}/{bit:#x} -j RETURN"),
-            format!("-j MARK --set-xmark 0x0/{bit:#x}"),
-            "-j ACCEPT".to_owned(),
+            format!("-j MARK --set-xmark {bit:#x}/0x0"),
+            format!("-m mark ! --mark {bit:#x}/{bit:#x} -j ACCEPT"),
         ],
         Gate::Offload { mask, accept, drop } => {
             let save = format!("-j CONNMARK --save-mark --nfmask {mask:#x} --ctmask {mask:#x}");

@@ -4,7 +4,7 @@
 //! IP version), and nobody else's rule is touched. Rules outlive the daemon. The next one adopts them when they are
 //! those of its plan, so that their counters, the reference of the ledger, go on; [`remove`] needs to know no plan.
 //!
-//! Each chain begins with a jump to the *gate*, which decides what is queued at all and can be changed while the counters
+//! What is meant to be queued passes the *gate* before, which decides whether it is and can be changed while the counters
 //! behind it go on. A packet that a queue's reader accepts skips what follows in the same iptables chain, so the jump to
 //! our chain is appended last; an nft table is a hook of its own and hides nothing. The legacy variant of iptables, by
 //! whomever it is used, zeroes the counters of the built-in chains' policies at each change; those of rules go on.

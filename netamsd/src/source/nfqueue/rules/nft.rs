@@ -193,12 +193,16 @@ fn gate_text(gate: &Gate) -> String {
 }
 
 fn lines(plan: &Plan, chain: Chain) -> Vec<Line> {
+    let matched = |interface: Option<(Side, &str)>| {
+        interface.map(|(side, pattern)| format!("{} \"{pattern}\" ", key(side))).unwrap_or_default()
+    };
     let line = |rule| match rule {
-        Rule::Gate => Line { text: format!("counter jump {GATE}"), queue: false },
         Rule::Loopback(side) => Line { text: format!("{} \"lo\" counter return", key(side)), queue: false },
+        Rule::Gate(interface) => {
+            Line { text: format!("{}counter jump {GATE}", matched(interface)), queue: false }
+        }
         Rule::Queue(interface, queues) => {
-            let interface =
-                interface.map(|(side, pattern)| format!("{} \"{pattern}\" ", key(side))).unwrap_or_default();
+            let interface = matched(interface);
             let queues = match queues {
                 Queues { first, count: 1 } => format!("{first}"),
                 Queues { first, .. } => format!("{first}-{}", queues.last()),
@@ -220,11 +224,14 @@ fn key(side: Side) -> &'static str {
 fn gate_lines(gate: &Gate) -> Vec<Line> {
     let rules = match *gate {
         Gate::Open => vec![],
-        Gate::Closed => vec!["counter accept".to_owned()],
-        Gate::Handover { bit } => vec![format!(
-            "meta mark & {bit:#010x} == {bit:#010x} counter meta mark set meta mark & {:#010x} accept",
-            !bit
-        )],
+        Gate::Closed { clear } => {
+            vec![format!("counter meta mark set meta mark & {:#010x} accept", !clear)]
+        }
+        // As by iptables.
+        Gate::Handover { bit } => vec![
+            format!("counter meta mark set meta mark ^ {bit:#010x}"),
+            format!("meta mark & {bit:#010x} == 0x00000000 counter accept"),
+        ],
         Gate::Offload { mask, accept, drop } => {
             let keep = !mask;
             // Most kernels cannot combine two marks in one expression, but here the value is known.

@@ -63,18 +63,23 @@ pub struct Plan {
     pub bypass: bool,
 }
 
-/// What happens to a packet of any chain before it is queued.
+/// What happens to a packet that is meant to be queued before it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// It is queued.
     Open,
-    /// It is not when it has this bit in its mark, which says that it was counted elsewhere; the bit is cleared.
+    /// It is not when it has this bit in its mark, which says that it was counted elsewhere; the bit is cleared. Else it is,
+    /// and has the bit from here on: whoever else meets it knows that it has been counted, also when nobody takes it from
+    /// the queue.
     Handover {
         /// One bit of the packet mark.
         bit: u32,
     },
     /// It is not.
-    Closed,
+    Closed {
+        /// Bits of the packet mark that are cleared.
+        clear: u32,
+    },
     /// It is not when its connection's mark has a verdict. One that comes back from a queue by `NF_REPEAT` with a verdict
     /// in its mark leaves that in its connection's mark; but a connection whose first packet is dropped is forgotten by
     /// conntrack, so that its next one is queued too.
@@ -98,10 +103,10 @@ pub(super) enum Side {
 /// One rule of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule<'a> {
-    /// Through the gate.
-    Gate,
     /// Loopback is not queued.
     Loopback(Side),
+    /// Through the gate, when the interface matches.
+    Gate(Option<(Side, &'a str)>),
     /// Queued, when the interface matches.
     Queue(Option<(Side, &'a str)>, Queues),
 }
@@ -144,7 +149,7 @@ impl Plan {
             (Chain::Output, Some(first)) => (&[Side::Out], Queues { first, count: 1 }),
         };
         let loopback = chain == Chain::Input && self.interfaces.iter().any(|pattern| pattern == "lo");
-        let mut rules = vec![Rule::Gate];
+        let mut rules = Vec::new();
         // Nothing is forwarded from or to loopback.
         if !loopback
             && chain != Chain::Forward
@@ -152,12 +157,13 @@ impl Plan {
         {
             rules.push(Rule::Loopback(sides[0]));
         }
+        let mut queue = |interface| rules.extend([Rule::Gate(interface), Rule::Queue(interface, queues)]);
         if self.interfaces.iter().any(|pattern| pattern == "*") {
-            rules.push(Rule::Queue(None, queues));
+            queue(None);
             return rules;
         }
         for pattern in self.interfaces.iter().filter(|pattern| loopback || *pattern != "lo") {
-            rules.extend(sides.iter().map(|side| Rule::Queue(Some((*side, pattern)), queues)));
+            sides.iter().for_each(|side| queue(Some((*side, pattern))));
         }
         rules
     }
@@ -204,52 +210,57 @@ mod tests {
         }
     }
 
+    /// What matches passes the gate, and is queued.
+    fn gated(interface: Option<(Side, &str)>, queues: Queues) -> [Rule<'_>; 2] {
+        [Rule::Gate(interface), Rule::Queue(interface, queues)]
+    }
+
     #[test]
     fn each_chain_matches_its_sides() {
         let plan = Plan { output_queue: Some(2053), ..plan(&["eth0", "wg*"]) };
-        let queue = |side, pattern| Rule::Queue(Some((side, pattern)), QUEUES);
+        let queue = |side, pattern| gated(Some((side, pattern)), QUEUES);
         assert_eq!(
             plan.rules(Chain::Forward),
             [
-                Rule::Gate,
                 queue(Side::In, "eth0"),
                 queue(Side::Out, "eth0"),
                 queue(Side::In, "wg*"),
                 queue(Side::Out, "wg*")
             ]
+            .concat()
         );
-        assert_eq!(plan.rules(Chain::Input), [Rule::Gate, queue(Side::In, "eth0"), queue(Side::In, "wg*")]);
+        assert_eq!(plan.rules(Chain::Input), [queue(Side::In, "eth0"), queue(Side::In, "wg*")].concat());
         let one = Queues { first: 2053, count: 1 };
-        let queue = |pattern| Rule::Queue(Some((Side::Out, pattern)), one);
-        assert_eq!(plan.rules(Chain::Output), [Rule::Gate, queue("eth0"), queue("wg*")]);
+        let queue = |pattern| gated(Some((Side::Out, pattern)), one);
+        assert_eq!(plan.rules(Chain::Output), [queue("eth0"), queue("wg*")].concat());
     }
 
     #[test]
     fn loopback_is_meant_by_its_name_only() {
-        let every = Rule::Queue(None, QUEUES);
+        let every = gated(None, QUEUES);
+        let but_loopback = |side, rules: [Rule<'static>; 2]| [&[Rule::Loopback(side)][..], &rules].concat();
         for pattern in ["*", "l*", "lo*"] {
             let plan = plan(&[pattern]);
             let queued = |side| match pattern {
                 "*" => every,
-                _ => Rule::Queue(Some((side, pattern)), QUEUES),
+                _ => gated(Some((side, pattern)), QUEUES),
             };
-            let input = [Rule::Gate, Rule::Loopback(Side::In), queued(Side::In)];
-            assert_eq!(plan.rules(Chain::Input), input, "{pattern}");
-            let output = [Rule::Gate, Rule::Loopback(Side::Out), queued(Side::Out)];
-            assert_eq!(plan.rules(Chain::Output), output, "{pattern}");
+            for (chain, side) in [(Chain::Input, Side::In), (Chain::Output, Side::Out)] {
+                assert_eq!(plan.rules(chain), but_loopback(side, queued(side)), "{pattern}");
+            }
         }
         let plan = plan(&["*", "lo"]);
-        assert_eq!(plan.rules(Chain::Forward), [Rule::Gate, every]);
-        assert_eq!(plan.rules(Chain::Input), [Rule::Gate, every]);
-        assert_eq!(plan.rules(Chain::Output), [Rule::Gate, Rule::Loopback(Side::Out), every]);
+        assert_eq!(plan.rules(Chain::Forward), every);
+        assert_eq!(plan.rules(Chain::Input), every);
+        assert_eq!(plan.rules(Chain::Output), but_loopback(Side::Out, every));
     }
 
     #[test]
     fn listed_loopback_is_queued_in_input_only() {
         let plan = plan(&["lo"]);
-        assert_eq!(plan.rules(Chain::Forward), [Rule::Gate]);
-        assert_eq!(plan.rules(Chain::Input), [Rule::Gate, Rule::Queue(Some((Side::In, "lo")), QUEUES)]);
-        assert_eq!(plan.rules(Chain::Output), [Rule::Gate]);
+        assert_eq!(plan.rules(Chain::Forward), []);
+        assert_eq!(plan.rules(Chain::Input), gated(Some((Side::In, "lo")), QUEUES));
+        assert_eq!(plan.rules(Chain::Output), []);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::{
     env,
-    io::Write,
-    os::unix::fs::PermissionsExt,
+    io::{self, Write},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -31,7 +31,8 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a program to its end with `input` as its standard input; yields its standard output.
+/// Runs a program to its end with `input` as its standard input; yields its standard output. It ends with the daemon: what
+/// a killed one has not finished is not done behind the back of the next one.
 ///
 /// # Errors
 /// When it cannot be run, or ends otherwise than with 0: then with what it said.
@@ -41,6 +42,8 @@ pub fn run(program: &Path, args: &[&str], input: &str) -> Result<String, RulesEr
     let mut command = Command::new(program);
     command.args(args).env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe.
+    unsafe { command.pre_exec(end_with_parent) };
     let mut child = command.spawn().map_err(failed)?;
     // A program that fails before it has read everything says why, which is worth more than the broken pipe.
     let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
@@ -51,6 +54,15 @@ pub fn run(program: &Path, args: &[&str], input: &str) -> Result<String, RulesEr
     }
     written.map_err(failed)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Has the calling process killed when the thread that has made it ends (prctl(2)).
+fn end_with_parent() -> io::Result<()> {
+    // SAFETY: no pointers.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The error that a failed program's standard error tells of; `status` where it tells nothing.

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const CLOSED: Gate = Gate::Closed { clear: 0x800 };
 const OFFLOAD: Gate = Gate::Offload { mask: 0xff00_0000, accept: 0x0100_0000, drop: 0x0200_0000 };
 
 fn plan() -> Plan {
@@ -31,18 +32,23 @@ const SAVED: &str = "\
 :NETAMS-GATE - [0:0]
 :NETAMS-INPUT - [0:0]
 :OTHERS - [0:0]
-[9:900] -A INPUT -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-INPUT
+[9:900] -A INPUT -m comment --comment \"netams:968daed780887745\" -j NETAMS-INPUT
 [1:40] -A FORWARD -m comment --comment \"-j NETAMS-GATE\" -j OTHERS
-[8:800] -A FORWARD -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-FORWARD
+[8:800] -A FORWARD -m comment --comment \"netams:968daed780887745\" -j NETAMS-FORWARD
 [0:0] -A FORWARD -i lo -j OTHERS
-[8:800] -A NETAMS-FORWARD -j NETAMS-GATE
+[8:800] -A NETAMS-FORWARD -i eth0 -j NETAMS-GATE
 [1:100] -A NETAMS-FORWARD -i eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+[7:700] -A NETAMS-FORWARD -o eth0 -j NETAMS-GATE
 [2:200] -A NETAMS-FORWARD -o eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+[6:601] -A NETAMS-FORWARD -i wg+ -j NETAMS-GATE
 [3:300] -A NETAMS-FORWARD -i wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+[5:501] -A NETAMS-FORWARD -o wg+ -j NETAMS-GATE
 [18446744073709551615:400] -A NETAMS-FORWARD -o wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+[6:600] -A NETAMS-GATE -j MARK --set-xmark 0x0/0x800
 [6:600] -A NETAMS-GATE -j ACCEPT
-[9:900] -A NETAMS-INPUT -j NETAMS-GATE
+[9:900] -A NETAMS-INPUT -i eth0 -j NETAMS-GATE
 [4:401] -A NETAMS-INPUT -i eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+[5:502] -A NETAMS-INPUT -i wg+ -j NETAMS-GATE
 [5:500] -A NETAMS-INPUT -i wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
 COMMIT
 *nat
@@ -54,23 +60,28 @@ COMMIT
 #[test]
 fn installing_where_nothing_is() {
     assert_eq!(
-        install_text(&plan(), &Gate::Closed, ""),
+        install_text(&plan(), &CLOSED, ""),
         "\
 *mangle
 :NETAMS-FORWARD - [0:0]
 :NETAMS-INPUT - [0:0]
 :NETAMS-GATE - [0:0]
--A NETAMS-FORWARD -j NETAMS-GATE
+-A NETAMS-FORWARD -i eth0 -j NETAMS-GATE
 -A NETAMS-FORWARD -i eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+-A NETAMS-FORWARD -o eth0 -j NETAMS-GATE
 -A NETAMS-FORWARD -o eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+-A NETAMS-FORWARD -i wg+ -j NETAMS-GATE
 -A NETAMS-FORWARD -i wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+-A NETAMS-FORWARD -o wg+ -j NETAMS-GATE
 -A NETAMS-FORWARD -o wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
--A NETAMS-INPUT -j NETAMS-GATE
+-A NETAMS-INPUT -i eth0 -j NETAMS-GATE
 -A NETAMS-INPUT -i eth0 -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+-A NETAMS-INPUT -i wg+ -j NETAMS-GATE
 -A NETAMS-INPUT -i wg+ -j NFQUEUE --queue-balance 2050:2052 --queue-bypass
+-A NETAMS-GATE -j MARK --set-xmark 0x0/0x800
 -A NETAMS-GATE -j ACCEPT
--A FORWARD -m comment --comment netams:59d14e75b46cf63a -j NETAMS-FORWARD
--A INPUT -m comment --comment netams:59d14e75b46cf63a -j NETAMS-INPUT
+-A FORWARD -m comment --comment netams:968daed780887745 -j NETAMS-FORWARD
+-A INPUT -m comment --comment netams:968daed780887745 -j NETAMS-INPUT
 COMMIT
 "
     );
@@ -91,16 +102,16 @@ fn another_plan_replaces_what_is_there() {
 *mangle
 :NETAMS-OUTPUT - [0:0]
 :NETAMS-GATE - [0:0]
--D INPUT -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-INPUT
--D FORWARD -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-FORWARD
+-D INPUT -m comment --comment \"netams:968daed780887745\" -j NETAMS-INPUT
+-D FORWARD -m comment --comment \"netams:968daed780887745\" -j NETAMS-FORWARD
 -F NETAMS-FORWARD
 -F NETAMS-INPUT
 -X NETAMS-FORWARD
 -X NETAMS-INPUT
--A NETAMS-OUTPUT -j NETAMS-GATE
 -A NETAMS-OUTPUT -o lo -j RETURN
+-A NETAMS-OUTPUT -j NETAMS-GATE
 -A NETAMS-OUTPUT -j NFQUEUE --queue-num 7
--A OUTPUT -m comment --comment netams:bb60c1f181d85833 -j NETAMS-OUTPUT
+-A OUTPUT -m comment --comment netams:57c9faca7544fa65 -j NETAMS-OUTPUT
 COMMIT
 "
     );
@@ -110,15 +121,17 @@ COMMIT
 fn gates() {
     let rules = |gate: &Gate| gate_text(gate).replace("-A NETAMS-GATE ", "");
     assert_eq!(rules(&Gate::Open), "*mangle\n-F NETAMS-GATE\nCOMMIT\n");
-    assert_eq!(gate_text(&Gate::Closed), "*mangle\n-F NETAMS-GATE\n-A NETAMS-GATE -j ACCEPT\nCOMMIT\n");
+    assert_eq!(
+        gate_text(&CLOSED),
+        "*mangle\n-F NETAMS-GATE\n-A NETAMS-GATE -j MARK --set-xmark 0x0/0x800\n-A NETAMS-GATE -j ACCEPT\nCOMMIT\n"
+    );
     assert_eq!(
         rules(&Gate::Handover { bit: 0x800 }),
         "\
 *mangle
 -F NETAMS-GATE
--m mark ! --mark 0x800/0x800 -j RETURN
--j MARK --set-xmark 0x0/0x800
--j ACCEPT
+-j MARK --set-xmark 0x800/0x0
+-m mark ! --mark 0x800/0x800 -j ACCEPT
 COMMIT
 "
     );
@@ -142,7 +155,7 @@ COMMIT
 
 #[test]
 fn counters_are_read_back() {
-    let layout = Layout::new(&plan(), &Gate::Closed);
+    let layout = Layout::new(&plan(), &CLOSED);
     let saved = Saved::parse(SAVED);
     assert!(layout.has_plan(&saved) && layout.has_gate(&saved));
     let counters = layout.counters(&saved, Family::Ipv6);
@@ -152,31 +165,36 @@ fn counters_are_read_back() {
         [
             ("NETAMS-FORWARD", false, 8, 800),
             ("NETAMS-FORWARD", true, 1, 100),
+            ("NETAMS-FORWARD", false, 7, 700),
             ("NETAMS-FORWARD", true, 2, 200),
+            ("NETAMS-FORWARD", false, 6, 601),
             ("NETAMS-FORWARD", true, 3, 300),
+            ("NETAMS-FORWARD", false, 5, 501),
             ("NETAMS-FORWARD", true, u64::MAX, 400),
             ("NETAMS-INPUT", false, 9, 900),
             ("NETAMS-INPUT", true, 4, 401),
+            ("NETAMS-INPUT", false, 5, 502),
             ("NETAMS-INPUT", true, 5, 500),
+            ("NETAMS-GATE", false, 6, 600),
             ("NETAMS-GATE", false, 6, 600),
         ]
     );
     assert!(counters.iter().all(|counter| counter.family == Family::Ipv6));
-    assert_eq!(counters[8].text, "-A NETAMS-GATE -j ACCEPT");
+    assert_eq!(counters[13].text, "-A NETAMS-GATE -j ACCEPT");
     assert_eq!(saved.followed().collect::<Vec<_>>(), [Chain::Forward]);
 }
 
 #[test]
 fn any_change_is_noticed() {
-    let layout = Layout::new(&plan(), &Gate::Closed);
+    let layout = Layout::new(&plan(), &CLOSED);
     let has = |text: &str| (layout.has_plan(&Saved::parse(text)), layout.has_gate(&Saved::parse(text)));
     assert_eq!(has(SAVED), (true, true));
     for (was, is) in [
         ("[4:401] -A NETAMS-INPUT -i eth0", "[4:401] -A NETAMS-INPUT -i eth1"),
         ("[4:401] -A NETAMS-INPUT", "[0:0] -A NETAMS-INPUT -j ACCEPT\n[4:401] -A NETAMS-INPUT"),
-        ("[9:900] -A INPUT -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-INPUT\n", ""),
+        ("[9:900] -A INPUT -m comment --comment \"netams:968daed780887745\" -j NETAMS-INPUT\n", ""),
         ("[9:900] -A INPUT", "[0:0] -A OUTPUT -j NETAMS-INPUT\n[9:900] -A INPUT"),
-        ("netams:59d14e75b46cf63a\" -j NETAMS-INPUT", "netams:0000000000000000\" -j NETAMS-INPUT"),
+        ("netams:968daed780887745\" -j NETAMS-INPUT", "netams:0000000000000000\" -j NETAMS-INPUT"),
         (":NETAMS-INPUT - [0:0]", ":NETAMS-INPUT - [0:0]\n:NETAMS-OUTPUT - [0:0]"),
         (":NETAMS-GATE - [0:0]\n", ""),
         ("*mangle", "*raw"),
@@ -186,7 +204,7 @@ fn any_change_is_noticed() {
     }
     assert_eq!(has(&SAVED.replace("[6:600] -A NETAMS-GATE -j ACCEPT\n", "")), (true, false));
     let other = Plan { queues: Queues { first: 2050, count: 2 }, ..plan() };
-    assert!(!Layout::new(&other, &Gate::Closed).has_plan(&Saved::parse(SAVED)));
+    assert!(!Layout::new(&other, &CLOSED).has_plan(&Saved::parse(SAVED)));
 }
 
 #[test]
@@ -195,8 +213,8 @@ fn removal_knows_no_plan_and_no_rules_of_others() {
         Saved::parse(SAVED).removal_text().unwrap(),
         "\
 *mangle
--D INPUT -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-INPUT
--D FORWARD -m comment --comment \"netams:59d14e75b46cf63a\" -j NETAMS-FORWARD
+-D INPUT -m comment --comment \"netams:968daed780887745\" -j NETAMS-INPUT
+-D FORWARD -m comment --comment \"netams:968daed780887745\" -j NETAMS-FORWARD
 -F NETAMS-FORWARD
 -F NETAMS-GATE
 -F NETAMS-INPUT

@@ -2,7 +2,7 @@
 
 use super::{
     super::remove,
-    Chain, Family, Gate, Installed, Opener, Plan, Rules, Tool,
+    CLOSED, Chain, Family, Gate, Installed, Opener, Plan, Rules, Tool,
     bed::{in_router, require_live, run},
     install, plan, read, with_each_tool,
 };
@@ -83,7 +83,7 @@ fn rules_of_others_stay_as_they_are() {
         rules.set_gate(&Gate::Handover { bit: 0x800 }).unwrap();
         assert_eq!(without_ours(), before);
         let other = Plan { chains: vec![Chain::Input], ..plan };
-        install(&mut rules, &other, &Gate::Closed);
+        install(&mut rules, &other, &CLOSED);
         assert_eq!(without_ours(), before);
         read(&rules);
         remove_own(&rules);
@@ -117,7 +117,7 @@ fn removing_needs_to_know_nothing() {
         remove().unwrap();
         assert_eq!(run("nft list ruleset", ""), "", "nothing is made to look for it");
         for opener in [Opener("iptables"), Opener("nft")] {
-            install(&mut opener.rules(), &plan(), &Gate::Closed);
+            install(&mut opener.rules(), &plan(), &CLOSED);
             assert!(opener.ruleset().to_lowercase().contains("netams"));
             remove().unwrap();
             assert!(!opener.ruleset().to_lowercase().contains("netams"), "{}", opener.ruleset());

@@ -71,6 +71,9 @@ impl Opener {
     }
 }
 
+/// Nothing is queued.
+const CLOSED: Gate = Gate::Closed { clear: 0x800 };
+
 /// Installs rules where there are none of this plan.
 fn install(rules: &mut Rules, plan: &Plan, gate: &Gate) {
     let mut expected = Installed::New;
@@ -145,8 +148,7 @@ fn what_passes_is_counted() {
         assert_eq!(sum(&reading, "forward", true), (9, 5 * 128 + 4 * 148));
         assert_eq!(sum(&reading, "input", true), (5, 2 * 128 + 3 * 148));
         assert_eq!(sum(&reading, "output", true), (4, 3 * 128 + 148));
-        // Loopback passes chain output too, as far as the gate.
-        assert_eq!(sum(&reading, "output", false), (9, 5 * 128 + 4 * 148));
+        assert_eq!(sum(&reading, "output", false), (4, 3 * 128 + 148), "through the gate");
         for rule in
             reading.rules.iter().filter(|rule| rule.text.contains("out") && rule.chain.ends_with("ORWARD"))
         {
@@ -173,8 +175,7 @@ fn every_interface_is_not_loopback() {
         bed.output([1, 1]);
         let reading = read_until(&rules, |reading| queued(reading)[0] == 2);
         assert_eq!(queued(&reading), [2, 0, 2]);
-        // Through the gate, and back by the rule for loopback.
-        assert_eq!(sum(&reading, "input", false).0, 4 + 4);
+        assert_eq!(sum(&reading, "input", false).0, 4, "back by the rule for loopback, before the gate");
     });
 }
 
@@ -192,10 +193,10 @@ fn the_same_plan_is_adopted_and_its_counters_go_on() {
         assert_eq!(read(&next), before);
 
         let mut third = opener.rules();
-        assert_eq!(third.install(&plan(), &Gate::Closed).unwrap(), Installed::Adopted);
+        assert_eq!(third.install(&plan(), &CLOSED).unwrap(), Installed::Adopted);
         assert_eq!(next.read().unwrap(), None, "the gate is another's");
         bed.output([1, 1]);
-        let reading = read_until(&third, |reading| sum(reading, "gate", false).0 == 2);
+        let reading = read_until(&third, |reading| sum(reading, "gate", false).0 >= 2);
         assert_eq!(queued(&reading), [0, 0, 6], "the gate is closed");
         third.set_gate(&Gate::Open).unwrap();
         bed.output([1, 1]);
@@ -263,7 +264,7 @@ fn missing_and_changed_rules_are_noticed() {
         opener.flush();
         assert_eq!(rules.read().unwrap(), None);
         if opener.is_nft() {
-            assert!(matches!(rules.set_gate(&Gate::Closed), Err(RulesError::Refused { .. })));
+            assert!(matches!(rules.set_gate(&CLOSED), Err(RulesError::Refused { .. })));
             assert_eq!(opener.ruleset(), "", "no gate without a table");
         }
         // Whatever is left, installing heals it.
@@ -304,7 +305,7 @@ fn nft_understands_every_rule() {
     in_router(|_| {
         for gate in [
             Gate::Open,
-            Gate::Closed,
+            CLOSED,
             Gate::Handover { bit: 0x800 },
             Gate::Offload { mask: 0xff00_0000, accept: 0x0100_0000, drop: 0x0200_0000 },
         ] {

@@ -2,6 +2,8 @@
 
 use super::*;
 
+const CLOSED: Gate = Gate::Closed { clear: 0x800 };
+
 fn plan() -> Plan {
     Plan {
         chains: Chain::ALL.to_vec(),
@@ -16,29 +18,29 @@ fn plan() -> Plan {
 fn installing() {
     let plan = Plan { interfaces: vec!["*".to_owned(), "lo".to_owned()], ..plan() };
     assert_eq!(
-        Layout::new(&plan, &Gate::Closed).install_text(),
+        Layout::new(&plan, &CLOSED).install_text(),
         "\
 add table inet netams
 delete table inet netams
 table inet netams {
 \tchain gate {
-\t\tcounter accept comment \"netams:0751d915b758db88\"
+\t\tcounter meta mark set meta mark & 0xfffff7ff accept comment \"netams:a06956dc392f4f09\"
 \t}
 \tchain forward {
 \t\ttype filter hook forward priority -149; policy accept;
-\t\tcounter jump gate comment \"netams:f80206cebc58e4f2\"
-\t\tcounter queue num 2050-2052 bypass comment \"netams:f80206cebc58e4f2\"
+\t\tcounter jump gate comment \"netams:fe5897304b2cb1b0\"
+\t\tcounter queue num 2050-2052 bypass comment \"netams:fe5897304b2cb1b0\"
 \t}
 \tchain input {
 \t\ttype filter hook input priority -149; policy accept;
-\t\tcounter jump gate comment \"netams:f80206cebc58e4f2\"
-\t\tcounter queue num 2050-2052 bypass comment \"netams:f80206cebc58e4f2\"
+\t\tcounter jump gate comment \"netams:fe5897304b2cb1b0\"
+\t\tcounter queue num 2050-2052 bypass comment \"netams:fe5897304b2cb1b0\"
 \t}
 \tchain output {
 \t\ttype filter hook output priority -149; policy accept;
-\t\tcounter jump gate comment \"netams:f80206cebc58e4f2\"
-\t\toifname \"lo\" counter return comment \"netams:f80206cebc58e4f2\"
-\t\tcounter queue num 2053 bypass comment \"netams:f80206cebc58e4f2\"
+\t\toifname \"lo\" counter return comment \"netams:fe5897304b2cb1b0\"
+\t\tcounter jump gate comment \"netams:fe5897304b2cb1b0\"
+\t\tcounter queue num 2053 bypass comment \"netams:fe5897304b2cb1b0\"
 \t}
 }
 "
@@ -52,15 +54,18 @@ fn rules_name_interfaces() {
     assert_eq!(
         text(Chain::Forward),
         [
-            "counter jump gate",
+            "iifname \"eth0\" counter jump gate",
             "iifname \"eth0\" counter queue num 2050-2052",
+            "oifname \"eth0\" counter jump gate",
             "oifname \"eth0\" counter queue num 2050-2052",
+            "iifname \"w*\" counter jump gate",
             "iifname \"w*\" counter queue num 2050-2052",
+            "oifname \"w*\" counter jump gate",
             "oifname \"w*\" counter queue num 2050-2052",
         ]
     );
-    assert_eq!(text(Chain::Input)[3], "iifname \"lo\" counter queue num 2050-2052");
-    assert_eq!(text(Chain::Output).len(), 3, "lo is queued in input only");
+    assert_eq!(text(Chain::Input)[5], "iifname \"lo\" counter queue num 2050-2052");
+    assert_eq!(text(Chain::Output).len(), 4, "lo is queued in input only");
 }
 
 #[test]
@@ -71,7 +76,8 @@ fn gates() {
         text(Gate::Handover { bit: 0x800 }),
         "\
 flush chain inet netams gate
-add rule inet netams gate meta mark & 0x00000800 == 0x00000800 counter meta mark set meta mark & 0xfffff7ff accept comment \"netams:34efeffb38eb701b\"
+add rule inet netams gate counter meta mark set meta mark ^ 0x00000800 comment \"netams:5c8db5025146ae7f\"
+add rule inet netams gate meta mark & 0x00000800 == 0x00000000 counter accept comment \"netams:5c8db5025146ae7f\"
 "
     );
     let offload = Gate::Offload { mask: 0xff00_0000, accept: 0x0100_0000, drop: 0x0200_0000 };
@@ -93,14 +99,19 @@ const LISTED: &str = r#"{"nftables": [
     {"table": {"family": "inet", "name": "netams", "handle": 2}},
     {"chain": {"family": "inet", "table": "netams", "name": "gate", "handle": 1}},
     {"chain": {"family": "inet", "table": "netams", "name": "output", "handle": 2, "type": "filter", "hook": "output", "prio": -149, "policy": "accept"}},
-    {"rule": {"family": "inet", "table": "netams", "chain": "gate", "handle": 3, "comment": "netams:0751d915b758db88", "expr": [
-        {"counter": {"packets": 9, "bytes": 900}}, {"accept": null}]}},
-    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 4, "comment": "netams:db45ecdb858b9f93", "expr": [
+    {"rule": {"family": "inet", "table": "netams", "chain": "gate", "handle": 3, "comment": "netams:a06956dc392f4f09", "expr": [
+        {"counter": {"packets": 9, "bytes": 900}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"&": [{"meta": {"key": "mark"}}, 4294965247]}}}, {"accept": null}]}},
+    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 4, "comment": "netams:77bba7b00962afa9", "expr": [
+        {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},
         {"counter": {"packets": 30, "bytes": 3000}}, {"jump": {"target": "gate"}}]}},
-    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 5, "comment": "netams:db45ecdb858b9f93", "expr": [
+    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 5, "comment": "netams:77bba7b00962afa9", "expr": [
         {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},
         {"counter": {"packets": 1, "bytes": 100}}, {"queue": {"num": 2053, "flags": "bypass"}}]}},
-    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 6, "comment": "netams:db45ecdb858b9f93", "expr": [
+    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 7, "comment": "netams:77bba7b00962afa9", "expr": [
+        {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "w*"}},
+        {"counter": {"packets": 2, "bytes": 201}}, {"jump": {"target": "gate"}}]}},
+    {"rule": {"family": "inet", "table": "netams", "chain": "output", "handle": 6, "comment": "netams:77bba7b00962afa9", "expr": [
         {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "w*"}},
         {"counter": {"packets": 18446744073709551615, "bytes": 200}}, {"queue": {"num": 2053, "flags": ["bypass"]}}]}}
 ]}"#;
@@ -111,7 +122,7 @@ fn output_alone() -> Plan {
 
 #[test]
 fn counters_are_read_back() {
-    let layout = Layout::new(&output_alone(), &Gate::Closed);
+    let layout = Layout::new(&output_alone(), &CLOSED);
     let listing = Listing::parse(LISTED).unwrap();
     assert!(layout.has_plan(&listing) && layout.has_gate(&listing));
     let counters = layout.counters(&listing);
@@ -120,10 +131,11 @@ fn counters_are_read_back() {
     assert_eq!(
         brief,
         [
-            ("output", "counter jump gate", false, 30, 3000),
+            ("output", "oifname \"eth0\" counter jump gate", false, 30, 3000),
             ("output", "oifname \"eth0\" counter queue num 2053 bypass", true, 1, 100),
+            ("output", "oifname \"w*\" counter jump gate", false, 2, 201),
             ("output", "oifname \"w*\" counter queue num 2053 bypass", true, u64::MAX, 200),
-            ("gate", "counter accept", false, 9, 900),
+            ("gate", "counter meta mark set meta mark & 0xfffff7ff accept", false, 9, 900),
         ]
     );
     assert!(counters.iter().all(|counter| counter.family == Family::Both));
@@ -131,7 +143,7 @@ fn counters_are_read_back() {
 
 #[test]
 fn any_change_is_noticed() {
-    let layout = Layout::new(&output_alone(), &Gate::Closed);
+    let layout = Layout::new(&output_alone(), &CLOSED);
     let has = |text: &str| {
         let listing = Listing::parse(text).unwrap();
         (layout.has_plan(&listing), layout.has_gate(&listing))
@@ -140,9 +152,9 @@ fn any_change_is_noticed() {
         ("\"prio\": -149", "\"prio\": -150"),
         ("\"policy\": \"accept\"", "\"policy\": \"drop\""),
         ("\"name\": \"output\"", "\"name\": \"input\""),
-        ("\"handle\": 5, \"comment\": \"netams:db45ecdb858b9f93\"", "\"handle\": 9"),
+        ("\"handle\": 5, \"comment\": \"netams:77bba7b00962afa9\"", "\"handle\": 9"),
         (
-            "\"handle\": 5, \"comment\": \"netams:db45ecdb858b9f93\"",
+            "\"handle\": 5, \"comment\": \"netams:77bba7b00962afa9\"",
             "\"handle\": 5, \"comment\": \"netams:5\"",
         ),
         (
@@ -154,8 +166,8 @@ fn any_change_is_noticed() {
         assert!(LISTED.contains(was), "{was}");
         assert!(!has(&LISTED.replacen(was, is, 1)).0, "{was}");
     }
-    assert_eq!(has(&LISTED.replace("netams:0751d915b758db88\"", "netams:0\"")), (true, false));
-    assert!(!Layout::new(&plan(), &Gate::Closed).has_plan(&Listing::parse(LISTED).unwrap()));
+    assert_eq!(has(&LISTED.replace("netams:a06956dc392f4f09\"", "netams:0\"")), (true, false));
+    assert!(!Layout::new(&plan(), &CLOSED).has_plan(&Listing::parse(LISTED).unwrap()));
 }
 
 #[test]
