@@ -6,11 +6,12 @@ use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netams_proto::SourceKind;
 use netams_tests::blast::Blast;
 use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::{CLIENT4, CLIENT6, Lab, SERVER4, SERVER6};
-use netams_tests::ledger::{assert_ledger, flow_total};
+use netams_tests::ledger::{assert_explained, assert_ledger, flow_total};
 use netams_tests::load::{BYTES, Load, PORT, frames};
 use netams_tests::ns::{Namespace, assert_success};
 use netams_tests::poll::wait_until;
@@ -226,6 +227,38 @@ fn tee_drops_nothing() {
     let sent = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");
     assert_eq!(flow_total(&daemon, &[]).packets, sent);
     assert_eq!(daemon.ledger().dropped, 0);
+}
+
+/// Rules that only ask for verdicts are in no account: what they let to the queues the programs have counted.
+#[test]
+fn sources_follow_each_other_over_kills() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let kernel = || Config { interval_ms: 50, ..Config::default() };
+    let queues = || Config { interval_ms: 50, ..Config::nfqueue("exact") };
+    let verdicts = || Config { interval_ms: 50, ..offload() };
+    let mut daemon = Daemon::start(&lab.router, &verdicts());
+    let load = Load::both_ways(&lab, 2_000);
+    let further = [kernel(), verdicts(), queues(), verdicts(), queues(), kernel(), queues(), verdicts()];
+    for config in &further {
+        thread::sleep(Duration::from_millis(100));
+        daemon.kill9();
+        daemon.place.configure(config);
+        daemon.start_again();
+    }
+    for kind in [SourceKind::Kernel, SourceKind::Nfqueue, SourceKind::Kernel] {
+        assert_eq!(daemon.set_source(kind).source, kind);
+    }
+    let sent = load.end(&lab);
+    let counted = flow_total(&daemon, &["--port", &PORT.to_string()]).packets;
+    let ledger = daemon.ledger();
+    assert_explained(&ledger);
+    let lost = ledger.queue_lost + ledger.queue_full + ledger.bypassed;
+    assert_eq!(counted + lost, sent.packets, "{ledger:#?}\n{:#?}", daemon.events());
+    assert_eq!(ledger.missed, 0, "{:#?}", daemon.events());
+    println!("{counted} of {} packets in flows, {} bypassed", sent.packets, ledger.bypassed);
 }
 
 /// Marks of a former daemon say nothing about what this one decides.

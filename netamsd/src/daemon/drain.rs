@@ -220,7 +220,7 @@ impl Meter {
         if tables.owes() {
             self.commit_queues(None, last)?;
         }
-        let look = if look && self.ruled && !self.nfqueue.offloads() { Some(self.look()?) } else { None };
+        let look = if look && self.queues_count() { Some(self.look()?) } else { None };
         if look.is_some() {
             self.nfqueue.catch_up()?;
         }

@@ -110,12 +110,6 @@ impl Meter {
         if self.reference.is_known() || !self.nfqueue.former().is_empty() {
             self.ruled = self.nfqueue.adopt()?;
             self.rules_went_on = self.ruled;
-            let offloaded = self.kernel_counts()
-                && self.kernel.as_ref().is_some_and(|kernel| kernel.flags() & flag::HANDOVER == 0);
-            if self.ruled && offloaded {
-                // These asked for verdicts, and the programs have counted what they let to the queues.
-                self.begin_account()?;
-            }
             if !self.ruled && source != DataSource::Nfqueue {
                 self.nfqueue.remove_rules()?;
             }
@@ -157,6 +151,13 @@ impl Meter {
         self.kernel.as_ref().is_some_and(counts)
     }
 
+    /// Whether rules lead to queues that count. Otherwise those that are there only ask for verdicts, and the programs count
+    /// everything.
+    pub(super) fn queues_count(&self) -> bool {
+        let handing_over = self.kernel.as_ref().is_some_and(|kernel| kernel.flags() & flag::HANDOVER != 0);
+        self.ruled && (handing_over || !self.kernel_counts())
+    }
+
     /// Has the programs do this, and waits until all do.
     fn command(&mut self, flags: u32, duty: Duty) -> Result<(), SwitchError> {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
@@ -174,23 +175,27 @@ impl Meter {
         if self.mode == Mode::Divert {
             return Err(SwitchError::Divert);
         }
-        if self.ruled && !self.nfqueue.offloads() {
-            if !self.kernel_counts() {
-                let stamp = self.stamp();
-                let duty = if stamp == 0 { Duty::Meter } else { Duty::MeterAndStamp };
-                // All programs are in place before any of them counts.
-                self.command(flag::PAUSED | flag::HANDOVER | stamp, duty)?;
-                self.nfqueue.mark_counted(true)?;
-                self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
-                self.command(flag::HANDOVER | stamp, duty)?;
-            }
-            // From here on the programs count what is not counted in the queues.
-            self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
-            self.end_queues()?;
+        if self.queues_count() {
+            self.hand_over_to_kernel()?;
         } else if self.ruled {
             self.remove_queues()?;
         }
         self.command(0, Duty::Meter)
+    }
+
+    fn hand_over_to_kernel(&mut self) -> Result<(), SwitchError> {
+        if !self.kernel_counts() {
+            let stamp = self.stamp();
+            let duty = if stamp == 0 { Duty::Meter } else { Duty::MeterAndStamp };
+            // All programs are in place before any of them counts.
+            self.command(flag::PAUSED | flag::HANDOVER | stamp, duty)?;
+            self.nfqueue.mark_counted(true)?;
+            self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
+            self.command(flag::HANDOVER | stamp, duty)?;
+        }
+        // From here on the programs count what is not counted in the queues.
+        self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
+        self.end_queues()
     }
 
     fn count_by_queues(&mut self) -> Result<(), SwitchError> {
@@ -199,11 +204,18 @@ impl Meter {
             if self.kernel.is_none() {
                 return Err(SwitchError::NoKernel);
             }
+            if self.queues_count() {
+                self.hand_over_to_kernel()?;
+            }
             self.command(0, Duty::Meter)?;
             self.nfqueue.set_drop(drop)?;
             self.nfqueue.start(false)?;
             self.install(&self.nfqueue.usual_gate())?;
             return Ok(());
+        }
+        if self.ruled && !self.queues_count() {
+            // A former daemon's, which only asked for verdicts: what they have counted is in no account of queues.
+            self.remove_queues()?;
         }
         let counting = self.kernel_counts();
         let stamp = if self.kernel.is_some() { self.wanted_stamp() } else { 0 };
@@ -234,7 +246,7 @@ impl Meter {
     }
 
     pub(super) fn count_by_none(&mut self) -> Result<(), SwitchError> {
-        if self.ruled && !self.nfqueue.offloads() {
+        if self.queues_count() {
             self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
             self.end_queues()?;
         } else if self.ruled {
@@ -257,17 +269,12 @@ impl Meter {
         // Nothing is queued before the rules of both IP versions are there: half of them would be nobody's.
         if self.nfqueue.install(&self.nfqueue.closed_gate())? == Installed::Adopted {
             // What they have counted until now is in the account of another state folder.
-            self.begin_account()?;
+            let counters = self.reference.begin_at(self.nfqueue.read_rules()?);
+            self.writer.keep_rule_counters(counters)?;
         }
         self.ruled = true;
         self.unqueued();
         Ok(self.nfqueue.set_gate(gate)?)
-    }
-
-    /// What the rules have counted until now is none of ours.
-    fn begin_account(&mut self) -> Result<(), SwitchError> {
-        let counters = self.reference.begin_at(self.nfqueue.read_rules()?);
-        Ok(self.writer.keep_rule_counters(counters)?)
     }
 
     /// Ends the queues after the last packet that they have to count has come.
