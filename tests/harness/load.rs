@@ -48,7 +48,7 @@ pub struct Load {
 }
 
 struct Stream {
-    sender: Option<JoinHandle<u64>>,
+    sender: JoinHandle<u64>,
     /// Interface of the router that receives it, and what that had received before.
     device: &'static str,
     before: u64,
@@ -83,32 +83,31 @@ impl Load {
         let blast = Blast::new(frames, u64::MAX).rate(rate).until(&self.stop);
         let before = device(&lab.router, device_name).rx_packets;
         let sender = from.spawn(move || blast.transmit("eth0").expect("send frames"));
-        self.streams.push(Stream { sender: Some(sender), device: device_name, before, bytes });
+        self.streams.push(Stream { sender, device: device_name, before, bytes });
     }
 
     /// Ends it; what was sent, and received by the router. Panics when less was received. An IPv6 control packet of an end's
     /// kernel may have come along.
     pub fn end(self, lab: &Lab) -> Traffic {
-        let received = |device_name, before| device(&lab.router, device_name).rx_packets - before;
-        self.stop_and(|stream, sent| {
-            let name = stream.device;
-            let received = received(name, stream.before);
+        let received = |device_name: &str, before: u64| device(&lab.router, device_name).rx_packets - before;
+        self.stop_and(|name, before, sent| {
+            let received = received(name, before);
             assert!(received >= sent, "{received} of {sent} packets received by the router at {name}");
         })
     }
 
     /// Ends it; what was sent.
     pub fn stop(self) -> Traffic {
-        self.stop_and(|_, _| ())
+        self.stop_and(|_, _, _| ())
     }
 
-    fn stop_and(self, check: impl Fn(&Stream, u64)) -> Traffic {
+    fn stop_and(self, check: impl Fn(&str, u64, u64)) -> Traffic {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Traffic::default();
-        for mut stream in self.streams {
-            let sent = stream.sender.take().map_or(0, |sender| sender.join().expect("the sender"));
-            check(&stream, sent);
-            sum += Traffic { packets: sent, bytes: sent * stream.bytes };
+        for Stream { sender, device, before, bytes } in self.streams {
+            let sent = sender.join().expect("the sender");
+            check(device, before, sent);
+            sum += Traffic { packets: sent, bytes: sent * bytes };
         }
         sum
     }
