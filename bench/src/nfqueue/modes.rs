@@ -29,7 +29,7 @@ enum Kind {
 const QUEUE: &str = "NFQUEUE --queue-num 2050";
 
 /// All of them; the first is what the others are compared with.
-pub const MODES: [Mode; 9] = [
+pub const MODES: [Mode; 10] = [
     Mode { name: "bare", about: "no metering, no hook", kind: Kind::Bare },
     Mode {
         name: "naive",
@@ -50,6 +50,11 @@ pub const MODES: [Mode; 9] = [
         name: "auto",
         about: "netamsd, source nfqueue",
         kind: Kind::Daemon { source: "nfqueue", nfqueue: "gso = \"auto\"" },
+    },
+    Mode {
+        name: "roaming",
+        about: "the same, its thread left to the scheduler",
+        kind: Kind::Daemon { source: "nfqueue", nfqueue: "gso = \"auto\"\npin = false" },
     },
     Mode {
         name: "exact",
