@@ -108,6 +108,22 @@ impl Lab {
         self.router.run(&format!("ip link set {device} up"));
     }
 
+    /// Makes `cl0` the port of a bridge `br0`, which takes over its addresses.
+    pub fn bridge_client(&self) {
+        let mac = mac_text(CL0_MAC);
+        self.router.run(&format!("ip link add br0 address {mac} type bridge"));
+        self.router.run("ip link set br0 up");
+        self.router.run("ip addr flush dev cl0");
+        self.router.run("ip link set cl0 master br0");
+        let client = mac_text(CLIENT_MAC);
+        for (address, neighbour) in
+            [("192.0.2.1/24", "192.0.2.2"), ("2001:db8:1::1/64 nodad", "2001:db8:1::2")]
+        {
+            self.router.run(&format!("ip addr add {address} dev br0"));
+            self.router.run(&format!("ip neigh replace {neighbour} lladdr {client} dev br0 nud permanent"));
+        }
+    }
+
     fn wire(&self, end: &Namespace, device: &str, end_mac: [u8; 6], router_mac: [u8; 6], mtu: u32) {
         // Four queues: senders on different CPUs do not wait for each other.
         self.router.run(&format!(

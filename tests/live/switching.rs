@@ -49,13 +49,12 @@ fn load(lab: &Lab, done: &AtomicBool) {
 }
 
 /// Switches through `order` again and again, a new source every `pause`, for `time`; everything that was sent is counted.
-fn switched(config: &Config, order: &[SourceKind], pause: Duration, time: Duration) {
-    let lab = Lab::new();
+fn switched(lab: &Lab, config: &Config, order: &[SourceKind], pause: Duration, time: Duration) {
     let daemon = Daemon::start(&lab.router, config);
     let before = [qdisc(&lab.client), qdisc(&lab.server)];
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| load(&lab, &done));
+        scope.spawn(|| load(lab, &done));
         let started = Instant::now();
         for kind in order.iter().cycle() {
             thread::sleep(pause);
@@ -71,7 +70,8 @@ fn switched(config: &Config, order: &[SourceKind], pause: Duration, time: Durati
     for (end, name) in [(&lab.client, "client"), (&lab.server, "server")] {
         assert_eq!(device(end, "eth0").tx_dropped, 0, "the {name} dropped packets");
     }
-    let counted = flow_total(&daemon, &[]);
+    let mut counted = flow_total(&daemon, &["--proto", "tcp"]);
+    counted += flow_total(&daemon, &["--proto", "udp"]);
     let ledgers = daemon.ledgers();
     assert_eq!(counted, sent, "{ledgers:#?}\n{:#?}", daemon.events());
     assert_ledger(&daemon.ledger());
@@ -90,7 +90,7 @@ fn with_gso(gso: &str) -> Config {
 fn every_half_second_for_a_minute() {
     if require_live() {
         let time = Duration::from_secs(60);
-        switched(&with_gso("auto"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
+        switched(&Lab::new(), &with_gso("auto"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
     }
 }
 
@@ -98,8 +98,20 @@ fn every_half_second_for_a_minute() {
 fn with_cut_packets() {
     if require_live() {
         let time = Duration::from_secs(15);
-        switched(&with_gso("exact"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
+        switched(&Lab::new(), &with_gso("exact"), &KERNEL_AND_QUEUES, Duration::from_millis(500), time);
     }
+}
+
+/// A packet meets the programs of the port and of the bridge before it comes to netfilter.
+#[test]
+fn behind_a_bridge() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.bridge_client();
+    let config = Config { interfaces: vec!["cl0", "br0", "sv0"], ..with_gso("auto") };
+    switched(&lab, &config, &KERNEL_AND_QUEUES, Duration::from_millis(300), Duration::from_secs(15));
 }
 
 /// What is inferred is as wrong as it is; what is no super-packet is exact.

@@ -106,6 +106,25 @@ static __always_inline void stamp_size(struct __sk_buff *skb)
 		skb->mark = (skb->mark & ~(0xffffu << cfg_stamp_shift)) | (size & 0xffff) << cfg_stamp_shift;
 }
 
+/*
+ * During a handover: whether the other source has counted this packet, which the bit in its mark says. On its way up a
+ * packet that has been counted, by whomever, keeps or gets the bit, since the other source is still to meet it; on its way
+ * out it loses it.
+ */
+static __always_inline bool counted_elsewhere(struct __sk_buff *skb, const enum hook hook)
+{
+	bool counted = skb->mark & cfg_handover, here = skb->tc_index == cfg_mark;
+
+	if (hook == LEAVE)
+		skb->mark &= ~cfg_handover;
+	else if (here)
+		skb->mark |= cfg_handover;
+	if (!counted || here)
+		return false;
+	skb->tc_index = cfg_mark;
+	return true;
+}
+
 /* Multilinear, then folded twice: the low bits choose the set, the highest ones where to begin in it. */
 static __always_inline __u64 hash_key(const struct flow_key *key)
 {

@@ -18,14 +18,8 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	if (unlikely(flags)) {
 		if (flags & NETAMS_STAMP && hook != LEAVE)
 			stamp_size(skb);
-		if (flags & NETAMS_HANDOVER && hook != ENTER && skb->mark & cfg_handover) {
-			skb->mark &= ~cfg_handover;
-			if (skb->tc_index != cfg_mark) {
-				/* Counted by the other source. */
-				skb->tc_index = cfg_mark;
-				return TC_ACT_UNSPEC;
-			}
-		}
+		if (flags & NETAMS_HANDOVER && hook != ENTER && counted_elsewhere(skb, hook))
+			return TC_ACT_UNSPEC;
 		if (flags & NETAMS_PAUSED)
 			return TC_ACT_UNSPEC;
 	}
