@@ -202,7 +202,10 @@ impl KernelSource {
             }
             None => {
                 let (tables, ebpf) = fresh_tables(&root, geometry, &options)?;
-                tables.set_flags(ours.last().map_or(options.flags, Tables::flags));
+                // When in doubt the programs count what nobody else does, and that is said later.
+                let paused = |tables: &&Tables| tables.flags() & flag::PAUSED != 0;
+                let former = ours.iter().find(paused).or(ours.last());
+                tables.set_flags(former.map_or(options.flags, Tables::flags));
                 (tables, ebpf)
             }
         };

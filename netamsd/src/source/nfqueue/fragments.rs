@@ -1,9 +1,8 @@
 //! First fragments remembered, so that later ones join their flow. Bounded: the oldest make room.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use kmod_bpf::{FlowKey, FragmentKey, key_flag};
-use rustc_hash::FxHashMap;
 
 use crate::{
     packet::{Fragment, Packet},
@@ -13,7 +12,8 @@ use crate::{
 /// Flows of the latest first fragments.
 #[derive(Default)]
 pub struct Fragments {
-    flows: FxHashMap<FragmentKey, FlowKey>,
+    /// Keyed by what a sender may choose: with a hash that he cannot foresee.
+    flows: HashMap<FragmentKey, FlowKey>,
     oldest_first: VecDeque<FragmentKey>,
 }
 

@@ -105,11 +105,11 @@ impl NfqueueSource {
 
     fn new(options: Options) -> Self {
         Self {
+            orders: Arc::new(Orders { bit: options.handover, ..Orders::default() }),
             options,
             tables: None,
             former: Vec::new(),
             rules: None,
-            orders: Arc::default(),
             lanes: Vec::new(),
             stamped: false,
             generation: None,

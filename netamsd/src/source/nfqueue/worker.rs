@@ -64,7 +64,9 @@ pub struct Decided {
 /// What all threads are told while they run.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Mark what is counted with this bit; 0 outside a handover.
+    /// The bit of the mark that says that a packet has been counted.
+    pub bit: u32,
+    /// Mark what is counted with it; 0 outside a handover.
     pub handover: AtomicU32,
     /// Drop what passes.
     pub drop: AtomicBool,
@@ -261,7 +263,8 @@ impl Service {
         let bytes = message.payload;
         let mut parsed = parse_ip(bytes, message.len, message.ethertype, Gso::NONE);
         let mut fate = Fate::Passed;
-        let mut mark = message.mark;
+        // The gate may have set the bit, and the handover be over.
+        let mut mark = message.mark & !self.orders.bit;
         if message.gso {
             let stamp = match self.segments {
                 Segments::Stamped(mask) => {
