@@ -97,13 +97,16 @@ static __always_inline __u32 stamp(void)
 	return bpf_jiffies64();
 }
 
-/* The segment size of a super-packet into its mark: netfilter's queues tell the mark and not the size. */
-static __always_inline void stamp_size(struct __sk_buff *skb)
+/*
+ * The segment size of a super-packet into its mark, since netfilter's queues tell the mark and not the size; out of it again
+ * where the packet leaves without having been queued.
+ */
+static __always_inline void stamp_size(struct __sk_buff *skb, const bool in)
 {
-	__u32 size = skb->gso_size;
+	__u32 size = skb->gso_size, stamp = in ? (size & 0xffff) << cfg_stamp_shift : 0;
 
 	if (unlikely(size))
-		skb->mark = (skb->mark & ~(0xffffu << cfg_stamp_shift)) | (size & 0xffff) << cfg_stamp_shift;
+		skb->mark = (skb->mark & ~(0xffffu << cfg_stamp_shift)) | stamp;
 }
 
 /*

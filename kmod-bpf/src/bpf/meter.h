@@ -16,8 +16,8 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 		return TC_ACT_UNSPEC;
 	flags = *(volatile __u32 *)&ctl->flags;
 	if (unlikely(flags)) {
-		if (flags & NETAMS_STAMP && hook != LEAVE)
-			stamp_size(skb);
+		if (flags & NETAMS_STAMP)
+			stamp_size(skb, hook != LEAVE);
 		if (flags & NETAMS_HANDOVER && hook != ENTER && counted_elsewhere(skb, hook))
 			return TC_ACT_UNSPEC;
 		if (flags & NETAMS_PAUSED)

@@ -40,7 +40,7 @@ int netams_stamp(struct __sk_buff *skb)
 	struct control *ctl = bpf_map_lookup_elem(&control, &zero);
 
 	if (ctl && ctl->flags & NETAMS_STAMP)
-		stamp_size(skb);
+		stamp_size(skb, true);
 	return TC_ACT_UNSPEC;
 }
 

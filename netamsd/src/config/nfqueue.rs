@@ -46,7 +46,7 @@ pub struct NfqueueConfig {
     pub tables: PathBuf,
 }
 
-/// A chain of netfilter's filter table.
+/// A place in netfilter where packets are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chain {

@@ -9,7 +9,7 @@ use kmod_bpf::FlowKey;
 
 use crate::packet::{Gso, Packet};
 
-/// Flows whose SYN is remembered, a power of two; 12 bytes each.
+/// Flows whose SYN is remembered, a power of two; 16 bytes each.
 const FLOWS: usize = 1 << 16;
 const TCP: u8 = 6;
 const TCP_HEADER: u32 = 20;
