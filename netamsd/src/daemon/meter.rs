@@ -22,7 +22,7 @@ use crate::{
     source::{
         Notice,
         kernel::{KernelSource, Tables},
-        nfqueue::NfqueueSource,
+        nfqueue::{NfqueueSource, Reading},
         unix_ms,
     },
     store::Writer,
@@ -89,6 +89,10 @@ pub struct Meter {
     /// They were when this daemon came: what no program has counted until then, they have.
     pub(super) rules_went_on: bool,
     pub(super) reference: Reference,
+    /// The rules as the last drain has seen them, if it had a look.
+    pub(super) reading: Option<Reading>,
+    /// Why the rules cannot be looked at now.
+    pub(super) blind: Option<String>,
     /// At the last look at the rules.
     pub(super) passed: Option<Passed>,
     pub(super) mode: Mode,
@@ -143,6 +147,8 @@ impl Meter {
             ruled: false,
             rules_went_on: false,
             reference,
+            reading: None,
+            blind: None,
             passed: None,
             mode: setup.mode,
             default_policy: setup.default_policy,
