@@ -9,7 +9,7 @@
 //! moves any more, nothing may wait either.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -84,6 +84,11 @@ impl Reference {
         !self.rules.is_empty()
     }
 
+    /// Whether the counter of this rule is in the account.
+    fn knows(&self, rule: &nfqueue::RuleCounter) -> bool {
+        self.rules.contains_key(&name(rule))
+    }
+
     /// All counters begin at zero.
     pub fn restart(&mut self) {
         self.rules.clear();
@@ -109,7 +114,7 @@ impl Reference {
 
     fn look_at(&self, rules: Option<&[nfqueue::RuleCounter]>, full: u64, waiting: u64) -> Look {
         let named = |rule: &nfqueue::RuleCounter| RuleCounter {
-            name: format!("{} {} {}", rule.family.name(), rule.chain, rule.text),
+            name: name(rule),
             packets: rule.packets,
             bytes: rule.bytes,
         };
@@ -170,6 +175,11 @@ impl Reference {
         }
         self.still = still.then(|| (since_still.unwrap_or(now), waits));
     }
+}
+
+/// The name of a rule in the account.
+fn name(rule: &nfqueue::RuleCounter) -> String {
+    format!("{} {} {}", rule.family.name(), rule.chain, rule.text)
 }
 
 /// Packets that the rules have counted and that are nowhere yet.
@@ -264,6 +274,23 @@ impl Meter {
             return Ok(());
         }
         self.commit_queues(look, last)
+    }
+
+    /// Closes the account of rules that are there and that no queue of ours is behind; says whether there are such. The rules
+    /// of others than the store's last daemon have no account here.
+    pub(super) fn close_former_account(&mut self) -> Result<bool, DrainError> {
+        let mut rules = self.nfqueue.find_queue_rules()?;
+        let mut seen = HashSet::new();
+        rules.retain(|rule| self.reference.knows(rule) && seen.insert(name(rule)));
+        if rules.is_empty() {
+            return Ok(false);
+        }
+        self.drain_former()?;
+        if self.nfqueue.tables().is_some_and(|tables| tables.owes()) {
+            self.commit_queues(None, true)?;
+        }
+        self.commit_queues(Some(self.reference.look_at(Some(&rules), 0, 0)), true)?;
+        Ok(true)
     }
 
     /// The rules are read before the tables: what has been counted by a rule is then in the tables, lost, or waits.
