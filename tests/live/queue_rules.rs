@@ -189,6 +189,91 @@ fn a_killed_daemon_leaves_rules_that_the_next_one_adopts() {
 }
 
 #[test]
+fn rules_of_another_plan_are_asked_before_they_go() {
+    if !require_live() {
+        return;
+    }
+    for queues in [1, 2] {
+        let lab = Lab::new();
+        let config = |queues| Config {
+            nfqueue: format!("gso = \"auto\"\nqueues = {queues}"),
+            ..Config::nfqueue("auto")
+        };
+        let mut daemon = Daemon::start(&lab.router, &config(queues));
+        let first = send(&lab, 5_000);
+        assert_eq!(closed_account(&daemon).queued, first);
+        daemon.kill9();
+        let unseen = send(&lab, 3_000);
+        daemon.place.configure(&config(3 - queues));
+        daemon.start_again();
+        let last = send(&lab, 2_000);
+        let terms = closed_account(&daemon);
+        assert_eq!((terms.queued, terms.bypassed), (first + last, unseen), "{terms:#?}");
+        assert_eq!((terms.reference, terms.missed), (first + unseen + last, 0), "{terms:#?}");
+        daemon.kill9();
+        let unseen = unseen + send(&lab, 1_000);
+        daemon.place.configure(&Config::default());
+        daemon.start_again();
+        let terms = closed_account(&daemon);
+        assert_eq!((terms.reference, terms.bypassed), (first + last + unseen, unseen), "{terms:#?}");
+        assert_eq!(daemon.ledger().missed, 0, "{:#?}", daemon.events());
+    }
+}
+
+#[test]
+fn what_passes_while_no_daemon_is_there_is_on_record() {
+    if !require_live() {
+        return;
+    }
+    for gso in ["auto", "exact"] {
+        let lab = Lab::new();
+        let mut daemon = Daemon::start(&lab.router, &Config::nfqueue(gso));
+        let mut counted = send(&lab, 2_000);
+        assert_eq!(closed_account(&daemon).queued, counted);
+        assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+        let mut unseen = send(&lab, 1_000);
+        daemon.start_again();
+        assert_eq!(daemon.ledger().missed, 2 * unseen, "in at cl0, out at sv0: {:#?}", daemon.events());
+
+        counted += send(&lab, 500);
+        assert_eq!(closed_account(&daemon).queued, counted);
+        daemon.kill9();
+        lab.router.run("iptables -t mangle -F");
+        lab.router.run("ip6tables -t mangle -F");
+        unseen += send(&lab, 700);
+        daemon.start_again();
+        assert_eq!(daemon.ledger().missed, 2 * unseen, "{gso}: {:#?}", daemon.events());
+
+        daemon.place.configure(&Config::default());
+        daemon.restart();
+        assert_eq!(daemon.terminate(), 0, "{}", daemon.place.said());
+        unseen += send(&lab, 300);
+        daemon.place.configure(&Config::nfqueue(gso));
+        daemon.start_again();
+        assert_eq!(daemon.ledger().missed, 2 * unseen, "{gso}: {:#?}", daemon.events());
+        assert_eq!(flows(&daemon), counted);
+    }
+}
+
+#[test]
+fn a_rule_in_the_gate_is_removed_and_the_account_goes_on() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let daemon = Daemon::start(&lab.router, &Config::nfqueue("auto"));
+    let first = send(&lab, 5_000);
+    assert_eq!(closed_account(&daemon).reference, first);
+    lab.router.run("iptables -t mangle -A NETAMS-GATE -p tcp --dport 9 -j ACCEPT");
+    wait_until("the gate is put back", BACK, || replaced(&daemon).is_some());
+    assert_eq!(replaced(&daemon), Some(0), "{:#?}", daemon.events());
+    let last = send(&lab, 2_000);
+    let terms = closed_account(&daemon);
+    assert_eq!((terms.reference, terms.queued), (first + last, first + last), "{terms:#?}");
+    assert_eq!((terms.bypassed, terms.missed), (0, 0), "{terms:#?}");
+}
+
+#[test]
 fn so_does_one_that_stays() {
     if !require_live() {
         return;

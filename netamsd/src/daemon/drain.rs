@@ -5,10 +5,11 @@
 //! at each tick until it is taken.
 //!
 //! For queues there is a second account, kept by the rules in front of them ([`Reference`]): what they have counted has come
-//! out of a queue, is lost with a reason, or waits. When nothing moves any more, nothing may wait either.
+//! out of a queue, is lost with a reason, or waits. What for some time is in none of these was never queued, and when nothing
+//! moves any more, nothing may wait either.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -29,7 +30,7 @@ use crate::{
     store::{RuleCounter, StoreError, Writer},
 };
 
-/// How long nothing must have moved until what waits by the account of the rules is not on its way to a queue any more.
+/// How long packets are nowhere until they are not on their way to a queue any more.
 const STILL: Duration = Duration::from_millis(300);
 
 /// Why a drain did not succeed.
@@ -57,11 +58,14 @@ pub struct Reference {
     full: u64,
     /// Since when nothing moves, and how many packets have waited for all that time, by this account.
     still: Option<(Instant, i64)>,
+    /// The fewest packets that were in no queue and nowhere else at each look since then.
+    nowhere: Option<(Instant, i64)>,
 }
 
 /// A look at that account.
 pub struct Look {
-    rules: Vec<RuleCounter>,
+    /// `None` when the rules are not there.
+    rules: Option<Vec<RuleCounter>>,
     /// Packets that the rules have counted since the last commit.
     packets: u64,
     full: u64,
@@ -72,12 +76,17 @@ impl Reference {
     /// As the store has it.
     pub fn new(rules: Vec<RuleCounter>) -> Self {
         let rules = rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
-        Self { rules, full: 0, still: None }
+        Self { rules, full: 0, still: None, nowhere: None }
     }
 
     /// Whether the last daemon had rules.
     pub fn is_known(&self) -> bool {
         !self.rules.is_empty()
+    }
+
+    /// Whether the counter of this rule is in the account.
+    fn knows(&self, rule: &nfqueue::RuleCounter) -> bool {
+        self.rules.contains_key(&name(rule))
     }
 
     /// All counters begin at zero.
@@ -87,9 +96,9 @@ impl Reference {
 
     /// Counters that are in no account of ours begin where they are, which is to be kept.
     pub fn begin_at(&mut self, reading: Option<Reading>) -> Vec<RuleCounter> {
-        let look = self.look(reading, self.full, 0);
-        let counters = look.rules.clone();
-        self.committed(Look { full: 0, ..look });
+        let look = self.look(reading.as_ref(), self.full, 0);
+        let counters = look.rules.clone().unwrap_or_default();
+        self.committed(look);
         counters
     }
 
@@ -99,46 +108,78 @@ impl Reference {
     }
 
     /// Packets that have come to rules since they were last committed. A counter that went down was reset.
-    fn look(&self, reading: Option<Reading>, full: u64, waiting: u64) -> Look {
-        let rules: Vec<RuleCounter> = reading
-            .into_iter()
-            .flat_map(|reading| reading.rules)
-            .filter(|rule| rule.queue)
-            .map(|rule| RuleCounter {
-                name: format!("{} {} {}", rule.family.name(), rule.chain, rule.text),
-                packets: rule.packets,
-                bytes: rule.bytes,
-            })
-            .collect();
+    fn look(&self, reading: Option<&Reading>, full: u64, waiting: u64) -> Look {
+        self.look_at(reading.map(|reading| reading.rules.as_slice()), full, waiting)
+    }
+
+    fn look_at(&self, rules: Option<&[nfqueue::RuleCounter]>, full: u64, waiting: u64) -> Look {
+        let named = |rule: &nfqueue::RuleCounter| RuleCounter {
+            name: name(rule),
+            packets: rule.packets,
+            bytes: rule.bytes,
+        };
+        let rules = rules
+            .map(|rules| rules.iter().filter(|rule| rule.queue).map(named).collect::<Vec<RuleCounter>>());
         let since = |rule: &RuleCounter| {
             let before = self.rules.get(&rule.name).copied().unwrap_or(0);
             rule.packets.checked_sub(before).unwrap_or(rule.packets)
         };
-        Look { packets: rules.iter().map(since).sum(), full: full.saturating_sub(self.full), waiting, rules }
+        let packets = rules.iter().flatten().map(since).sum();
+        // The kernel's counters are 32 bits wide and wrap. A queue that was lost may have had more than was seen last.
+        let full = match full.wrapping_sub(self.full) as u32 {
+            back if back > i32::MAX as u32 => 0,
+            ahead => ahead.into(),
+        };
+        Look { rules, packets, full, waiting }
+    }
+
+    /// What was settled is in no account.
+    fn unsettled(&mut self) {
+        (self.still, self.nowhere) = (None, None);
     }
 
     fn committed(&mut self, look: Look) {
         self.full += look.full;
-        self.rules = look.rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
+        if let Some(rules) = look.rules {
+            self.rules = rules.into_iter().map(|rule| (rule.name, rule.packets)).collect();
+        }
     }
 
     /// Adds to `batch` what the rules have counted. When nothing moves, or the queues are empty for good (`last`), what
     /// still waits by this account was never queued; less than nothing are segments of super-packets that the rules have
-    /// counted as one, or rules that somebody has reset.
-    fn settle(&mut self, before: &Counters, batch: &mut Counters, look: &Look, last: bool) {
+    /// counted as one, or rules that somebody has reset. While packets come and go, as many were never queued as have been
+    /// in no queue all the time: a look later than [`STILL`], none of them is on its way.
+    fn settle(&mut self, before: &Counters, batch: &mut Counters, look: &Look, last: bool, now: Instant) {
         batch.reference += look.packets;
         batch.queue_full += look.full;
         let waits = outstanding(before) + outstanding(batch);
         let still = look.packets == 0 && batch.queued == 0 && look.waiting == 0;
-        let since = self.still.filter(|(_, waited)| still && *waited == waits).map(|(since, _)| since);
-        if last || since.is_some_and(|since| since.elapsed() >= STILL) {
+        let since_still = self.still.filter(|(_, waited)| still && *waited == waits).map(|(since, _)| since);
+        if last || since_still.is_some_and(|since| now.duration_since(since) >= STILL) {
             match u64::try_from(waits) {
                 Ok(waits) => batch.bypassed += waits,
                 Err(_) => batch.reference += waits.unsigned_abs(),
             }
+            (self.still, self.nowhere) = (None, None);
+            return;
         }
-        self.still = still.then(|| (since.unwrap_or_else(Instant::now), waits));
+        let mut waits = waits;
+        let nowhere = waits.saturating_sub_unsigned(look.waiting);
+        let (since, fewest) = self.nowhere.map_or((now, nowhere), |(since, then)| (since, then.min(nowhere)));
+        self.nowhere = Some((since, fewest));
+        if now.duration_since(since) >= STILL {
+            let never = u64::try_from(fewest).unwrap_or(0);
+            batch.bypassed += never;
+            waits = waits.saturating_sub_unsigned(never);
+            self.nowhere = Some((now, nowhere.saturating_sub_unsigned(never)));
+        }
+        self.still = still.then(|| (since_still.unwrap_or(now), waits));
     }
+}
+
+/// The name of a rule in the account.
+fn name(rule: &nfqueue::RuleCounter) -> String {
+    format!("{} {} {}", rule.family.name(), rule.chain, rule.text)
 }
 
 /// Packets that the rules have counted and that are nowhere yet.
@@ -150,6 +191,7 @@ impl Meter {
     /// Moves everything counted so far into the store; afterwards `trouble` says whether that went well. `look` asks the
     /// rules for their counters too.
     pub(super) fn drain(&mut self, look: bool) {
+        self.reading = None;
         let trouble = self.try_drain(look).err().map(|e| e.to_string());
         match (&self.trouble, &trouble) {
             (Some(old), None) => info!("the store takes batches again; it did not because: {old}"),
@@ -220,7 +262,7 @@ impl Meter {
         if tables.owes() {
             self.commit_queues(None, last)?;
         }
-        let look = if look && self.queues_count() { Some(self.look()?) } else { None };
+        let look = if look && self.queues_count() { self.try_look() } else { None };
         if look.is_some() {
             self.nfqueue.catch_up()?;
         }
@@ -234,12 +276,51 @@ impl Meter {
         self.commit_queues(look, last)
     }
 
+    /// Closes the account of rules that are there and that no queue of ours is behind; says whether there are such. The rules
+    /// of others than the store's last daemon have no account here.
+    pub(super) fn close_former_account(&mut self) -> Result<bool, DrainError> {
+        let mut rules = self.nfqueue.find_queue_rules()?;
+        let mut seen = HashSet::new();
+        rules.retain(|rule| self.reference.knows(rule) && seen.insert(name(rule)));
+        if rules.is_empty() {
+            return Ok(false);
+        }
+        self.drain_former()?;
+        if self.nfqueue.tables().is_some_and(|tables| tables.owes()) {
+            self.commit_queues(None, true)?;
+        }
+        self.commit_queues(Some(self.reference.look_at(Some(&rules), 0, 0)), true)?;
+        Ok(true)
+    }
+
     /// The rules are read before the tables: what has been counted by a rule is then in the tables, lost, or waits.
-    fn look(&self) -> Result<Look, DrainError> {
+    fn look(&self) -> Result<(Look, Option<Reading>), NfqueueError> {
         let reading = self.nfqueue.read_rules()?;
         let queues = self.nfqueue.list()?;
         let full = queues.iter().map(|queue| queue.full).sum();
-        Ok(self.reference.look(reading, full, queues.iter().map(LaneInfo::pending).sum()))
+        let waiting = queues.iter().map(LaneInfo::pending).sum();
+        Ok((self.reference.look(reading.as_ref(), full, waiting), reading))
+    }
+
+    /// What has been counted is committed also when the rules cannot be asked: they go on counting until they can.
+    fn try_look(&mut self) -> Option<Look> {
+        match self.look() {
+            Ok((look, reading)) => {
+                self.blind = None;
+                self.reading = reading;
+                Some(look)
+            }
+            Err(e) => {
+                let e = e.to_string();
+                if self.blind.as_ref() != Some(&e) {
+                    warn!(
+                        "cannot look at the netfilter rules: {e}; what passes the queues by is not told until then"
+                    );
+                }
+                self.blind = Some(e);
+                None
+            }
+        }
     }
 
     fn commit_queues(&mut self, look: Option<Look>, last: bool) -> Result<(), DrainError> {
@@ -250,11 +331,19 @@ impl Meter {
         let Some(tables) = self.nfqueue.tables() else { return Ok(()) };
         tables.turn()?;
         let mut batch = read(tables, &NfqueueSource::clock())?;
+        let mut former = None;
         if let Some(look) = &look {
-            self.reference.settle(&before, &mut batch.counters, look, last);
-            self.writer.set_rule_counters(look.rules.clone());
+            self.reference.settle(&before, &mut batch.counters, look, last, Instant::now());
+            former = look.rules.clone().map(|rules| self.writer.set_rule_counters(rules));
         }
-        commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms())?;
+        if let Err(e) = commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms()) {
+            // The batch is offered again without what the rules have counted, which is asked anew then.
+            self.reference.unsettled();
+            if let Some(former) = former {
+                self.writer.set_rule_counters(former);
+            }
+            return Err(e);
+        }
         if let Some(look) = look {
             self.reference.committed(look);
         }
@@ -299,3 +388,6 @@ fn empty<B: Backing>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

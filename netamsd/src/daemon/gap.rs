@@ -50,8 +50,7 @@ impl Meter {
     }
 
     fn passed(&self) -> Result<Passed, DrainError> {
-        let patterns = &self.nfqueue.options().interfaces;
-        let interfaces = kernel::passed_interfaces(|name| interface_matches(patterns, name))?;
+        let interfaces = self.queued_interfaces()?.into_iter().map(|m| (m.index, m.packets)).collect();
         let queues = self.nfqueue.list()?.iter().map(|queue| queue.passes).sum();
         Ok(Passed { interfaces, queues })
     }
@@ -64,8 +63,9 @@ impl Meter {
         }
     }
 
-    /// The way that the interfaces' own counters have moved since the last commit, except where the former daemon's program
-    /// was still in its place. Where there were rules in front of queues they know better: they have counted all the time.
+    /// The way that the own counters of interfaces that were metered then, by whichever source, have moved since the last
+    /// commit, except where the former daemon's program was still in its place. Where there were still rules in front of
+    /// queues they know better: they have counted all the time.
     fn gap(&self) -> Result<Notice, DrainError> {
         let now = self.metered()?;
         let mut names: Vec<&str> = now.iter().map(|m| m.name.as_str()).collect();
@@ -80,22 +80,25 @@ impl Meter {
             detail = format!("{detail}; took over {held} packets of a former daemon that were not committed");
         }
         let (last, boot, mut missed) = (self.writer.last_metered()?, &self.boot, 0);
+        let present = kernel::passed_interfaces(|_| true)?;
         let same = |m: &&Metered, then: &store::Metered| m.name == then.interface && m.index == then.ifindex;
         let gone: Vec<_> = last
             .iter()
             .filter(|then| !now.iter().any(|m| same(&m, then) && m.adopted && then.boot == *boot))
-            .filter(|_| !self.rules_went_on)
+            .filter(|_| !self.went_on)
             .collect();
         if let Some(since_ms) = gone.iter().map(|then| then.time_ms).min() {
             detail = format!("{detail}; not metered since {}", utc(since_ms));
             if gone.iter().all(|then| then.boot == *boot) {
                 for then in gone {
-                    let passed =
-                        now.iter().find(|m| same(m, then)).map(|m| m.packets.saturating_sub(then.packets));
+                    let passed = present
+                        .iter()
+                        .find(|m| same(m, then))
+                        .map(|m| m.packets.saturating_sub(then.packets));
                     missed += passed.unwrap_or(0);
                 }
                 if !now.iter().any(|m| m.adopted) {
-                    missed = missed.saturating_sub(held);
+                    missed = missed.saturating_sub(held + self.nfqueue.held());
                 }
                 detail = format!("{detail}, {missed} packets by the interfaces' counters");
             } else {
@@ -114,16 +117,24 @@ impl Meter {
         former.chain(inherited).map(|c| c.packets_in + c.packets_out).sum()
     }
 
-    /// The interfaces that the kernel source meters now.
+    /// The interfaces that are metered now.
     fn metered(&self) -> Result<Vec<Metered>, DrainError> {
         match &self.kernel {
             Some(kernel) if self.kernel_counts() => Ok(kernel.metered()?),
+            _ if self.queues_count() => self.queued_interfaces(),
             _ => Ok(Vec::new()),
         }
     }
 
+    /// The interfaces whose packets are queued.
+    fn queued_interfaces(&self) -> Result<Vec<Metered>, DrainError> {
+        let patterns = &self.nfqueue.options().interfaces;
+        Ok(kernel::passed_interfaces(|name| interface_matches(patterns, name))?)
+    }
+
     /// Has the next transaction write how far the interfaces' own counters are. What is known of them is no reason to keep
-    /// counts back: when they cannot be asked, the last answer stands.
+    /// counts back: when they cannot be asked, the last answer stands. It also does when the daemon ends and nothing is
+    /// metered any more: the next one has to know what was.
     pub(super) fn remember_metered(&mut self) {
         let time_ms = unix_ms();
         let row = |m: Metered| store::Metered {
@@ -134,6 +145,7 @@ impl Meter {
             boot: self.boot.clone(),
         };
         match self.metered() {
+            Ok(metered) if self.ending && metered.is_empty() => {}
             Ok(metered) => self.writer.set_metered(metered.into_iter().map(row).collect()),
             Err(e) => warn!("cannot read the counters of the interfaces: {e}"),
         }

@@ -22,7 +22,7 @@ use crate::{
     source::{
         Notice,
         kernel::{KernelSource, Tables},
-        nfqueue::NfqueueSource,
+        nfqueue::{NfqueueSource, Reading},
         unix_ms,
     },
     store::Writer,
@@ -86,9 +86,13 @@ pub struct Meter {
     pub(super) switches: u64,
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
-    /// They were when this daemon came: what no program has counted until then, they have.
-    pub(super) rules_went_on: bool,
+    /// Rules, or programs that are at rest now, have counted until this daemon came: nothing passed uncounted.
+    pub(super) went_on: bool,
     pub(super) reference: Reference,
+    /// The rules as the last drain has seen them, if it had a look.
+    pub(super) reading: Option<Reading>,
+    /// Why the rules cannot be looked at now.
+    pub(super) blind: Option<String>,
     /// At the last look at the rules.
     pub(super) passed: Option<Passed>,
     pub(super) mode: Mode,
@@ -103,6 +107,8 @@ pub struct Meter {
     /// Counters and `missed` of each source when the daemon started, and at the last switch.
     pub(super) at_start: [(Counters, u64); 2],
     pub(super) at_switch: Option<(i64, [(Counters, u64); 2])>,
+    /// The daemon ends, and its sources with it.
+    pub(super) ending: bool,
     interval: Duration,
     on_exit: OnExit,
     watches: u32,
@@ -141,8 +147,10 @@ impl Meter {
             since_ms: unix_ms(),
             switches: 0,
             ruled: false,
-            rules_went_on: false,
+            went_on: false,
             reference,
+            reading: None,
+            blind: None,
             passed: None,
             mode: setup.mode,
             default_policy: setup.default_policy,
@@ -155,6 +163,7 @@ impl Meter {
             rates: Rates::default(),
             at_start,
             at_switch: None,
+            ending: false,
             interval: setup.interval,
             on_exit: setup.on_exit,
             watches: 0,
@@ -283,6 +292,7 @@ impl Meter {
         self.notices.push((unix_ms(), source, stopped));
         // Takes the counters down before the programs and rules are gone.
         self.drain(true);
+        self.ending = true;
         if let Err(e) = self.count_by_none() {
             warn!("{e}");
         }

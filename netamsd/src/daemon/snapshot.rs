@@ -96,11 +96,12 @@ impl Meter {
 
     fn queues(&self) -> Queues {
         let or_warn = |e: &dyn std::fmt::Display| warn!("cannot tell how the queues stand: {e}");
+        let read = || self.nfqueue.read_rules().inspect_err(|e| or_warn(e)).unwrap_or_default();
         Queues {
             backend: self.nfqueue.backend().map_or("", |backend| backend.name()),
             gso: self.nfqueue.gso(),
             lanes: self.nfqueue.list().inspect_err(|e| or_warn(e)).unwrap_or_default(),
-            rules: self.nfqueue.read_rules().inspect_err(|e| or_warn(e)).unwrap_or_default(),
+            rules: self.reading.clone().or_else(read),
         }
     }
 

@@ -94,22 +94,30 @@ impl Meter {
     /// When that source cannot be had.
     pub fn begin(&mut self, source: DataSource) -> Result<(), SwitchError> {
         let adopted = self.adopt_rules(source);
+        let counted = self.kernel_counts();
         let (ruled, flags) = (self.ruled, self.kernel.as_ref().map_or(0, KernelSource::flags));
         if let Err(e) = adopted.and_then(|()| self.change(source)) {
             self.withdraw(ruled, flags);
             return Err(e);
         }
+        // Hooks that still count know themselves which of them did.
+        self.went_on |= counted && !self.kernel_counts();
         self.active = source;
         self.since_ms = unix_ms();
         Ok(())
     }
 
-    /// Takes over the rules of a former daemon; removes those that are of no use.
+    /// Takes over the rules of a former daemon; removes those that are of no use. What rules of another plan have counted is
+    /// committed before they go.
     fn adopt_rules(&mut self, source: DataSource) -> Result<(), SwitchError> {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
         if self.reference.is_known() || !self.nfqueue.former().is_empty() {
             self.ruled = self.nfqueue.adopt()?;
-            self.rules_went_on = self.ruled;
+            self.went_on = self.ruled
+                || self.close_former_account().unwrap_or_else(|e| {
+                    warn!("what the rules of a former daemon have counted since its last commit is not in the ledger: {e}");
+                    false
+                });
             if !self.ruled && source != DataSource::Nfqueue {
                 self.nfqueue.remove_rules()?;
             }
@@ -190,11 +198,11 @@ impl Meter {
             // All programs are in place before any of them counts.
             self.command(flag::PAUSED | flag::HANDOVER | stamp, duty)?;
             self.nfqueue.mark_counted(true)?;
-            self.nfqueue.set_gate(&self.nfqueue.handover_gate())?;
+            self.set_gate(&self.nfqueue.handover_gate())?;
             self.command(flag::HANDOVER | stamp, duty)?;
         }
         // From here on the programs count what is not counted in the queues.
-        self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
+        self.set_gate(&self.nfqueue.closed_gate())?;
         self.end_queues()
     }
 
@@ -247,12 +255,22 @@ impl Meter {
 
     pub(super) fn count_by_none(&mut self) -> Result<(), SwitchError> {
         if self.queues_count() {
-            self.nfqueue.set_gate(&self.nfqueue.closed_gate())?;
+            self.set_gate(&self.nfqueue.closed_gate())?;
             self.end_queues()?;
         } else if self.ruled {
             self.remove_queues()?;
         }
         self.command(flag::PAUSED, Duty::None)
+    }
+
+    /// Replaces the gate; where the kernel source can tell, the packets that have passed the former one are in the queues
+    /// then, or past them.
+    fn set_gate(&mut self, gate: &Gate) -> Result<(), SwitchError> {
+        self.nfqueue.set_gate(gate)?;
+        match &mut self.kernel {
+            Some(kernel) => Ok(kernel.tables().grace_period()?),
+            None => Ok(()),
+        }
     }
 
     /// Puts the rules in place, and begins or goes on with the account that they keep. While none are there the store has no
@@ -281,6 +299,9 @@ impl Meter {
     fn end_queues(&mut self) -> Result<(), SwitchError> {
         if let Err(e) = self.nfqueue.wait_until_empty() {
             self.note(Source::Nfqueue, vec![Notice::new("queue_stuck", e.to_string(), 0)]);
+            // What queues were too full for is known as long as they are there; what they still hold comes out no more.
+            self.drain_queues(true, false)?;
+            self.nfqueue.stop();
         }
         // The account is closed while there are still rules to read.
         self.drain_queues(true, true)?;
@@ -328,6 +349,7 @@ impl Meter {
         self.nfqueue.set_drop(self.mode == Mode::Divert && policy == DefaultPolicy::Drop)?;
         if self.ruled && self.nfqueue.offloads() {
             self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
+            self.reading = None;
         }
         Ok(())
     }
@@ -335,16 +357,16 @@ impl Meter {
     /// Brings rules back that somebody removed, with what passed meanwhile on record.
     pub(super) fn watch_rules(&mut self) {
         match self.nfqueue.watch_rules() {
-            Ok((reading, mut notice)) => {
+            Ok((brought_back, mut notice)) => {
                 let missed = if self.nfqueue.offloads() { 0 } else { self.unqueued() };
-                if reading.is_none() {
+                if brought_back == Some(Installed::New) {
                     self.reference.restart();
-                    if let Some(notice) = &mut notice {
-                        notice.missed = missed;
-                        notice.detail += &format!(
-                            "; since they were seen last, packets passed interfaces {missed} times without coming out of a queue"
-                        );
-                    }
+                }
+                if let Some(notice) = notice.as_mut().filter(|_| brought_back.is_some()) {
+                    notice.missed = missed;
+                    notice.detail += &format!(
+                        "; since they were seen last, packets passed interfaces {missed} times without coming out of a queue"
+                    );
                 }
                 self.note(Source::Nfqueue, notice.into_iter().collect());
             }

@@ -224,9 +224,10 @@ impl Writer {
 
     /// Says how far the counters of the rules are; the next commit or event writes them along. Whoever commits a batch that
     /// counts up to them sets them just before: an event in between would write them without it. After a commit that failed
-    /// no event writes them, until one succeeds. No name may occur twice.
-    pub fn set_rule_counters(&mut self, counters: Vec<RuleCounter>) {
-        self.rule_counters = counters;
+    /// no event writes them, until one succeeds. Returns those that were set before: who offers the batch again without
+    /// what the rules have counted sets them again. No name may occur twice.
+    pub fn set_rule_counters(&mut self, counters: Vec<RuleCounter>) -> Vec<RuleCounter> {
+        std::mem::replace(&mut self.rule_counters, counters)
     }
 
     /// Writes the counters of the rules at once, where they count nothing that a batch is still to bring.

@@ -1,11 +1,11 @@
 //! What the kernel source asks of the machine: whether it can run here, CPUs, memory, network namespace.
 
-use std::{collections::HashMap, fs, io, os::unix::fs::MetadataExt};
+use std::{fs, io, os::unix::fs::MetadataExt};
 
 use aya::util::KernelVersion;
 use kmod_bpf::WAYS;
 
-use super::{Geometry, KernelError, link, sysbpf};
+use super::{Geometry, KernelError, Metered, link, sysbpf};
 
 /// The oldest kernel that has all that the programs need (CAP_BPF; mmapable arrays 5.5, batches 5.6, gso_size 5.7).
 pub const OLDEST_KERNEL: (u8, u8) = (5, 8);
@@ -78,14 +78,17 @@ pub fn interface_names() -> Result<Vec<String>, KernelError> {
     Ok(interfaces.into_iter().map(|i| i.name).collect())
 }
 
-/// Packets that have passed the interfaces that are `wanted`, received and sent, by their own counters and by index.
+/// The interfaces that are `wanted` and their own counters; no program is `adopted`.
 ///
 /// # Errors
 /// When they cannot be listed.
-pub fn passed_interfaces(wanted: impl Fn(&str) -> bool) -> Result<HashMap<u32, u64>, KernelError> {
+pub fn passed_interfaces(wanted: impl Fn(&str) -> bool) -> Result<Vec<Metered>, KernelError> {
     let interfaces = link::interfaces().map_err(KernelError::Netlink)?;
-    let wanted = interfaces.into_iter().filter(|i| wanted(&i.name));
-    Ok(wanted.map(|i| (i.index, i.packets.iter().sum())).collect())
+    let metered = |i: link::Interface| {
+        let packets = i.packets.iter().sum();
+        wanted(&i.name).then_some(Metered { name: i.name, index: i.index, packets, adopted: false })
+    };
+    Ok(interfaces.into_iter().filter_map(metered).collect())
 }
 
 /// Said when the BPF filesystem vanishes with the daemon.

@@ -6,7 +6,7 @@ use super::{
     NfqueueError, NfqueueSource,
     folder::namespace_folder,
     generation::Generation,
-    rules::{self, Backend, Gate, Installed, Reading, Rules, RulesError},
+    rules::{self, Backend, Gate, Installed, Reading, RuleCounter, Rules, RulesError},
     worker::Decided,
 };
 use crate::source::Notice;
@@ -84,7 +84,7 @@ impl NfqueueSource {
         }?)
     }
 
-    /// All rules with their counters; `None` when they are not there, or not as they were installed.
+    /// All rules with their counters; `None` when they are not there, or, but for their gate, not as they were installed.
     ///
     /// # Errors
     /// When the tool fails.
@@ -143,16 +143,33 @@ impl NfqueueSource {
         Some(Decided { mask, accept: value(ACCEPT), drop: value(DROP) })
     }
 
-    /// Looks whether the rules are still there, and brings them back with the gate that they had; `None` in the answer when
-    /// they were not.
+    /// The rules that queue and that a daemon of whatever plan has left, with a place to write what they have counted to.
+    ///
+    /// # Errors
+    /// When a tool fails, or the tables cannot be made.
+    pub fn find_queue_rules(&mut self) -> Result<Vec<RuleCounter>, NfqueueError> {
+        let found = rules::find_queue_rules()?;
+        if !found.is_empty() {
+            self.ensure_tables()?;
+        }
+        Ok(found)
+    }
+
+    /// Looks whether the rules are still there, and brings them back with the gate that they had; the answer says how, when
+    /// they were not as they should be.
     ///
     /// # Errors
     /// When the tool fails.
-    pub fn watch_rules(&mut self) -> Result<(Option<Reading>, Option<Notice>), NfqueueError> {
-        let Some(reading) = self.read_rules()? else {
-            self.rules()?.restore()?;
-            let detail = "the netfilter rules had been removed or changed and are in place again".to_owned();
-            return Ok((None, Some(Notice::new("rules_replaced", detail, 0))));
+    pub fn watch_rules(&mut self) -> Result<(Option<Installed>, Option<Notice>), NfqueueError> {
+        let Some(reading) = self.read_rules()?.filter(|reading| reading.gated) else {
+            let installed = self.rules()?.restore()?;
+            let detail = match installed {
+                Installed::New => "the netfilter rules had been removed or changed and are in place again",
+                Installed::Adopted => {
+                    "the gate of the netfilter rules had been changed and is as it was; their counters went on"
+                }
+            };
+            return Ok((Some(installed), Some(Notice::new("rules_replaced", detail.to_owned(), 0))));
         };
         let followed = !reading.followed.is_empty();
         let notice = (followed && !self.followed).then(|| {
@@ -165,6 +182,6 @@ impl NfqueueSource {
             Notice::new("not_last", detail, 0)
         });
         self.followed = followed;
-        Ok((Some(reading), notice))
+        Ok((None, notice))
     }
 }

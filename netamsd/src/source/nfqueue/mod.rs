@@ -253,6 +253,12 @@ impl NfqueueSource {
         self.tables.as_ref().map(Tables::live_counters)
     }
 
+    /// Passes of interfaces that all tables hold: a forwarded packet makes two.
+    pub fn held(&self) -> u64 {
+        let tables = self.former.iter().chain(&self.tables).map(Tables::live_counters);
+        tables.map(|c| c.packets_in + c.packets_out).sum()
+    }
+
     /// Tables of a former daemon that are not those in use; to be read out, committed and removed.
     pub fn former(&mut self) -> &mut Vec<Tables> {
         &mut self.former

@@ -93,28 +93,35 @@ impl Iptables {
     /// See [`super::Rules::read`].
     pub fn read(&self, plan: &Plan, gate: &Gate) -> Result<Option<Reading>, RulesError> {
         let layout = Layout::new(plan, gate);
-        let mut reading = Reading { rules: Vec::new(), followed: Vec::new() };
+        let mut reading = Reading { rules: Vec::new(), gated: true, followed: Vec::new() };
         for tools in &self.families {
             let text = tools.save_mangle()?;
             let saved = Saved::parse(&text);
-            if !layout.has_plan(&saved) || !layout.has_gate(&saved) {
+            if !layout.has_plan(&saved) {
                 return Ok(None);
             }
+            reading.gated &= layout.has_gate(&saved);
             reading.rules.extend(layout.counters(&saved, tools.family));
             reading.followed.extend(saved.followed().map(|chain| (tools.family, chain)));
         }
         Ok(Some(reading))
     }
 
+    /// See [`super::find_queue_rules`].
+    pub fn queue_rules(&self) -> Result<Vec<RuleCounter>, RulesError> {
+        let mut found = Vec::new();
+        for tools in &self.families {
+            if let Some(text) = tools.save_used()? {
+                found.extend(Saved::parse(&text).queue_rules(tools.family));
+            }
+        }
+        Ok(found)
+    }
+
     /// See [`super::remove`].
     pub fn remove(&self) -> Result<(), RulesError> {
         for tools in &self.families {
-            // Without a table's name the legacy variant shows those in use, and loads none to have a look at it.
-            let text = match tool::run(&tools.save, &["-c"], "") {
-                Err(e) if e.is_absence() => continue,
-                text => text?,
-            };
-            if let Some(text) = Saved::parse(&text).removal_text() {
+            if let Some(text) = tools.save_used()?.and_then(|text| Saved::parse(&text).removal_text()) {
                 tools.restore(&text)?;
             }
         }
@@ -125,6 +132,14 @@ impl Iptables {
 impl Tools {
     fn save_mangle(&self) -> Result<String, RulesError> {
         tool::run(&self.save, &["-c", "-t", "mangle"], "")
+    }
+
+    /// All tables in use: without a table's name the legacy variant loads none to have a look at it.
+    fn save_used(&self) -> Result<Option<String>, RulesError> {
+        match tool::run(&self.save, &["-c"], "") {
+            Err(e) if e.is_absence() => Ok(None),
+            text => text.map(Some),
+        }
     }
 
     /// Carries out a text in one transaction; waits up to 5 s for the lock that the legacy variant's users share.
@@ -183,7 +198,7 @@ impl Layout {
         text.commit()
     }
 
-    /// The counters of a table that is as it is to be.
+    /// The counters of a table whose plan is as it is to be.
     fn counters(&self, saved: &Saved, family: Family) -> Vec<RuleCounter> {
         let chain = |(name, lines): &(&'static str, Vec<Line>)| {
             let counter = |(line, rule): (&Line, &SavedRule)| RuleCounter {
@@ -196,7 +211,8 @@ impl Layout {
             };
             lines.iter().zip(saved.chain(name)).map(counter).collect::<Vec<_>>()
         };
-        self.chains.iter().flat_map(chain).collect()
+        let known = |(name, lines): &&(&'static str, Vec<Line>)| *name != GATE || saved.is(name, lines);
+        self.chains.iter().filter(known).flat_map(chain).collect()
     }
 }
 
@@ -335,6 +351,19 @@ impl<'a> Saved<'a> {
     /// Rules in chains of others that lead into ours.
     fn jumps(&self) -> impl Iterator<Item = &SavedRule<'a>> {
         self.rules.iter().filter(|rule| !OWN.contains(&rule.chain) && rule.leads_into_ours())
+    }
+
+    /// The rules in chains of ours that queue.
+    fn queue_rules(&self, family: Family) -> impl Iterator<Item = RuleCounter> {
+        let queues = |rule: &&SavedRule| OWN.contains(&rule.chain) && rule.text.contains(" -j NFQUEUE ");
+        self.rules.iter().filter(queues).map(move |rule| RuleCounter {
+            chain: rule.chain.to_owned(),
+            text: rule.text.to_owned(),
+            queue: true,
+            family,
+            packets: rule.packets,
+            bytes: rule.bytes,
+        })
     }
 
     fn followed(&self) -> impl Iterator<Item = Chain> {

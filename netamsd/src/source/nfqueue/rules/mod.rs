@@ -88,8 +88,10 @@ pub struct RuleCounter {
 /// All rules of ours at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// In the order of the chains.
+    /// In the order of the chains; without those of a gate that somebody has changed.
     pub rules: Vec<RuleCounter>,
+    /// The gate is as it was set.
+    pub gated: bool,
     /// Where rules of others follow our jump: they do not see packets that come back from a queue.
     pub followed: Vec<(Family, Chain)>,
 }
@@ -187,9 +189,9 @@ impl Rules {
     ///
     /// # Errors
     /// As [`Rules::install`].
-    pub fn restore(&mut self) -> Result<(), RulesError> {
+    pub fn restore(&mut self) -> Result<Installed, RulesError> {
         let (plan, gate) = self.installed.clone().ok_or(RulesError::NotInstalled)?;
-        self.install(&plan, &gate).map(drop)
+        self.install(&plan, &gate)
     }
 
     /// Removes the rules, as [`remove`] does.
@@ -216,8 +218,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Reads all counters; `None` when the rules are not there, or not as they were installed. Runs one process for each
-    /// IP version at most.
+    /// Reads all counters; `None` when the rules are not there, or not as they were installed. A gate that somebody has
+    /// changed hides no counters of the rules behind it. Runs one process for each IP version at most.
     ///
     /// # Errors
     /// When the tool fails.
@@ -228,6 +230,25 @@ impl Rules {
             Tool::Iptables(tool) => tool.read(plan, gate),
         }
     }
+}
+
+/// The rules of ours that queue, in this network namespace, whoever made them, with whichever tool, for whatever plan; with
+/// the names that [`Rules::read`] gave them. Changes nothing.
+///
+/// # Errors
+/// When a tool fails.
+pub fn find_queue_rules() -> Result<Vec<RuleCounter>, RulesError> {
+    let nft = Nft::find().and_then(|tool| tool.queue_rules());
+    let iptables = Iptables::find().and_then(|tool| tool.queue_rules());
+    let mut found = Vec::new();
+    for rules in [nft, iptables] {
+        match rules {
+            Ok(rules) => found.extend(rules),
+            Err(RulesError::Missing { .. }) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
 }
 
 /// Removes all rules of ours from this network namespace, whoever made them, with whichever tool, for whatever plan.

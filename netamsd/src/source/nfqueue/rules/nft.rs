@@ -80,8 +80,17 @@ impl Nft {
     /// See [`super::Rules::read`].
     pub fn read(&self, plan: &Plan, gate: &Gate) -> Result<Option<Reading>, RulesError> {
         let layout = Layout::new(plan, gate);
-        let listing = self.list()?.filter(|listing| layout.has_plan(listing) && layout.has_gate(listing));
-        Ok(listing.map(|listing| Reading { rules: layout.counters(&listing), followed: Vec::new() }))
+        let listing = self.list()?.filter(|listing| layout.has_plan(listing));
+        Ok(listing.map(|listing| Reading {
+            rules: layout.counters(&listing),
+            gated: layout.has_gate(&listing),
+            followed: Vec::new(),
+        }))
+    }
+
+    /// See [`super::find_queue_rules`].
+    pub fn queue_rules(&self) -> Result<Vec<RuleCounter>, RulesError> {
+        Ok(self.list()?.map(|listing| listing.queue_rules().collect()).unwrap_or_default())
     }
 
     /// See [`super::remove`].
@@ -158,7 +167,7 @@ impl Layout {
         listing.is(GATE, self.gate.len(), &self.gate_comment)
     }
 
-    /// The counters of a table that is as it is to be.
+    /// The counters of a table whose plan is as it is to be.
     fn counters(&self, listing: &Listing) -> Vec<RuleCounter> {
         let counter = |name: &str, line: &Line, rule: &ListedRule| {
             let (packets, bytes) = rule.counter();
@@ -167,7 +176,8 @@ impl Layout {
         };
         let chains = self.chains.iter().map(|(chain, lines)| (chain.name(), lines));
         let mut counters = Vec::new();
-        for (name, lines) in chains.chain([(GATE, &self.gate)]) {
+        let gate = self.has_gate(listing).then_some((GATE, &self.gate));
+        for (name, lines) in chains.chain(gate) {
             let rules = lines.iter().zip(listing.rules(name));
             counters.extend(rules.map(|(line, rule)| counter(name, line, rule)));
         }
@@ -291,6 +301,16 @@ impl Listing {
         self.nftables.iter().filter_map(|object| object.rule.as_ref()).filter(move |rule| rule.chain == chain)
     }
 
+    /// The rules that queue.
+    fn queue_rules(&self) -> impl Iterator<Item = RuleCounter> {
+        let rules = self.nftables.iter().filter_map(|object| object.rule.as_ref());
+        rules.filter_map(|rule| {
+            let (packets, bytes) = rule.counter();
+            let (chain, text, queue) = (rule.chain.clone(), rule.queue_text()?, true);
+            Some(RuleCounter { chain, text, queue, family: Family::Both, packets, bytes })
+        })
+    }
+
     /// Whether a chain consists of so many rules, all with this comment.
     fn is(&self, chain: &str, rules: usize, comment: &str) -> bool {
         self.rules(chain).count() == rules
@@ -308,6 +328,29 @@ impl ListedChain {
 }
 
 impl ListedRule {
+    /// A rule of ours that queues, in the words in which it was given.
+    fn queue_text(&self) -> Option<String> {
+        let statement = |name| self.expr.iter().find_map(|statement| statement.get(name));
+        let queue = statement("queue")?;
+        let numbers = match queue.get("num")? {
+            Value::Object(range) => match range.get("range")?.as_array()?.as_slice() {
+                [first, last] => format!("{first}-{last}"),
+                _ => return None,
+            },
+            number => number.to_string(),
+        };
+        let matched = match statement("match") {
+            Some(found) => {
+                let key = found.pointer("/left/meta/key")?.as_str()?;
+                format!("{key} \"{}\" ", found.get("right")?.as_str()?)
+            }
+            None => String::new(),
+        };
+        // The only flag of ours; nft shows a single one with or without a list around it.
+        let bypass = if queue.get("flags").is_some() { " bypass" } else { "" };
+        Some(format!("{matched}counter queue num {numbers}{bypass}"))
+    }
+
     /// Packets and bytes; each rule of ours has one counter.
     fn counter(&self) -> (u64, u64) {
         let counter = self.expr.iter().find_map(|statement| statement.get("counter"));

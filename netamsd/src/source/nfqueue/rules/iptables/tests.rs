@@ -118,6 +118,19 @@ COMMIT
 }
 
 #[test]
+fn what_queues_is_found_without_a_plan() {
+    let saved = Saved::parse(SAVED);
+    let mut known = Layout::new(&plan(), &CLOSED).counters(&saved, Family::Ipv4);
+    known.retain(|rule| rule.queue);
+    let mut found: Vec<_> = saved.queue_rules(Family::Ipv4).collect();
+    assert_eq!(found.len(), 6);
+    let by_text = |a: &RuleCounter, b: &RuleCounter| a.text.cmp(&b.text);
+    known.sort_by(by_text);
+    found.sort_by(by_text);
+    assert_eq!(found, known);
+}
+
+#[test]
 fn gates() {
     let rules = |gate: &Gate| gate_text(gate).replace("-A NETAMS-GATE ", "");
     assert_eq!(rules(&Gate::Open), "*mangle\n-F NETAMS-GATE\nCOMMIT\n");

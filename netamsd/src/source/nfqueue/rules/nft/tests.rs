@@ -142,6 +142,19 @@ fn counters_are_read_back() {
 }
 
 #[test]
+fn what_queues_is_found_without_a_plan() {
+    let layout = Layout::new(&output_alone(), &CLOSED);
+    let listing = Listing::parse(LISTED).unwrap();
+    let known = layout.counters(&listing).into_iter().filter(|rule| rule.queue);
+    assert!(listing.queue_rules().eq(known));
+    let every = LISTED
+        .replace(r#"{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}},"#, "");
+    let spread = every.replace(r#""num": 2053, "flags": "bypass""#, r#""num": {"range": [2050, 2052]}"#);
+    let texts: Vec<_> = Listing::parse(&spread).unwrap().queue_rules().map(|rule| rule.text).collect();
+    assert_eq!(texts, ["counter queue num 2050-2052", "oifname \"w*\" counter queue num 2053 bypass"]);
+}
+
+#[test]
 fn any_change_is_noticed() {
     let layout = Layout::new(&output_alone(), &CLOSED);
     let has = |text: &str| {
