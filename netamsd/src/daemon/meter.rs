@@ -251,22 +251,6 @@ impl Meter {
         }
     }
 
-    /// Ends before it has begun: nothing is left that was not there before.
-    pub fn give_up(mut self) {
-        let inherited = self.kernel.as_ref().is_some_and(KernelSource::inherited);
-        if inherited || self.reference.is_known() {
-            self.nfqueue.stop();
-            if let Some(kernel) = self.kernel {
-                kernel.leave();
-            }
-            return;
-        }
-        if let Err(e) = self.count_by_none() {
-            warn!("{e}");
-        }
-        self.remove_tables();
-    }
-
     fn end(mut self) {
         if self.on_exit == OnExit::Stay {
             // What queues were too full for is known as long as they are there.

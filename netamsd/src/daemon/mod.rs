@@ -127,10 +127,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     })?;
     meter.note(Source::Kernel, notices);
     meter.note(Source::Nfqueue, queue_notices);
-    if let Err(e) = meter.begin(config.source) {
-        meter.give_up();
-        return Err(e.into());
-    }
+    meter.begin(config.source)?;
     let (orders, inbox) = mpsc::sync_channel(ORDERS);
     let (ended, meter_ended) = oneshot::channel::<()>();
     let meter_thread = thread::Builder::new().name("meter".into()).spawn(move || {

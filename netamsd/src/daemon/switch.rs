@@ -91,7 +91,7 @@ impl Meter {
     /// Begins with the source that is configured, from whatever a former daemon left.
     ///
     /// # Errors
-    /// When that source cannot be had.
+    /// When that source cannot be had; what was made is removed, and what was found goes on as it did.
     pub fn begin(&mut self, source: DataSource) -> Result<(), SwitchError> {
         let adopted = self.adopt_rules(source);
         let (ruled, flags) = (self.ruled, self.kernel.as_ref().map_or(0, KernelSource::flags));
@@ -107,24 +107,28 @@ impl Meter {
     /// Takes over the rules of a former daemon; removes those that are of no use.
     fn adopt_rules(&mut self, source: DataSource) -> Result<(), SwitchError> {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
-        if self.reference.is_known() || !self.nfqueue.former().is_empty() {
-            self.ruled = self.nfqueue.adopt()?;
-            self.rules_went_on = self.ruled;
-            if !self.ruled && source != DataSource::Nfqueue {
-                self.nfqueue.remove_rules()?;
-            }
+        let ours = self.reference.is_known() || !self.nfqueue.former().is_empty();
+        if ours && self.nfqueue.adopt()? {
+            self.ruled = true;
+            self.rules_went_on = true;
+            self.nfqueue.remember_gate()?;
+        } else if (ours || self.nfqueue.found()) && source != DataSource::Nfqueue {
+            self.nfqueue.remove_leftovers()?;
         }
         Ok(())
     }
 
     /// Removes what a daemon that does not start has made. What a former one left goes on as it did: its rules if there were
-    /// any, and its programs, which were told these flags.
+    /// any, behind their gate, and its programs, which were told these flags.
     fn withdraw(&mut self, ruled: bool, flags: u32) {
         if !ruled {
             self.give_up_queues();
+        } else if let Err(e) = self.nfqueue.restore_gate() {
+            warn!("cannot give the netfilter rules the gate back that they had: {e}");
         }
         self.nfqueue.stop();
-        let empty = self.nfqueue.live_counters().is_some_and(|counters| counters == Counters::default());
+        let empty =
+            !ruled && self.nfqueue.live_counters().is_some_and(|counters| counters == Counters::default());
         if empty && let Err(e) = self.nfqueue.remove_tables() {
             warn!("cannot remove the flow tables of the queues: {e}");
         }
