@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot};
+use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot, switch::SwitchError};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, OnExit},
     flow::{Counters, Source},
@@ -36,7 +36,7 @@ const WATCH_RULES: u32 = 2;
 const MAX_NOTICES: usize = 1000;
 
 /// What an order is answered with: how things stand, or why it was not carried out.
-pub type Answer = oneshot::Sender<Result<Snapshot, String>>;
+pub type Answer = oneshot::Sender<Result<Snapshot, SwitchError>>;
 
 /// What the meter is told.
 pub enum Order {
@@ -83,6 +83,8 @@ pub struct Meter {
     /// Which source counts, since when, and how often that has changed.
     pub(super) active: DataSource,
     pub(super) since_ms: i64,
+    /// Neither the source that was asked for nor the former one could be had: what counts now is not sure.
+    pub(super) stranded: bool,
     pub(super) switches: u64,
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
@@ -139,6 +141,7 @@ impl Meter {
             nfqueue,
             active: DataSource::Off,
             since_ms: unix_ms(),
+            stranded: false,
             switches: 0,
             ruled: false,
             rules_went_on: false,
@@ -200,12 +203,12 @@ impl Meter {
                     let _ = answer.send(Ok(self.snapshot()));
                 }
                 Ok(Order::SetSource(source, answer)) => {
-                    let done = self.switch(source).map_err(|e| e.to_string());
+                    let done = self.switch(source);
                     self.drain(true);
                     let _ = answer.send(done.map(|()| self.snapshot()));
                 }
                 Ok(Order::SetDefaultPolicy(policy, answer)) => {
-                    let done = self.set_default_policy(policy).map_err(|e| e.to_string());
+                    let done = self.set_default_policy(policy);
                     let _ = answer.send(done.map(|()| self.snapshot()));
                 }
                 Ok(Order::LinksChanged) => self.watch_hooks(),

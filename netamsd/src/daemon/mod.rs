@@ -192,7 +192,7 @@ async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request
     let answered = spawn_blocking(move || {
         let (ask, answered) = oneshot::channel();
         orders.send(order(&request, ask)).map_err(|_| Error::Closing)?;
-        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(Error::Failed)?;
+        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(refusal)?;
         Ok(answer(&context, snapshot, request))
     });
     match answered.await {
@@ -211,6 +211,14 @@ fn order(request: &Request, answer: Answer) -> Order {
         Request::SetDefaultPolicy(Verdict::Pass) => Order::SetDefaultPolicy(DefaultPolicy::Pass, answer),
         Request::SetDefaultPolicy(Verdict::Drop) => Order::SetDefaultPolicy(DefaultPolicy::Drop, answer),
         _ => Order::Sync(answer),
+    }
+}
+
+/// What a client is told about an order that was not carried out.
+fn refusal(error: SwitchError) -> Error {
+    match error {
+        SwitchError::Stranded { .. } | SwitchError::Undecided { .. } => Error::Broken(error.to_string()),
+        _ => Error::Failed(error.to_string()),
     }
 }
 

@@ -54,27 +54,58 @@ pub enum SwitchError {
     /// Only queues can drop.
     #[error("mode \"divert\" is enforced by the source nfqueue only; set mode = \"tee\"")]
     Divert,
+    /// Neither what was asked for can be had, nor what was there before.
+    #[error("{why}, and the source {from} cannot be had back: {worse}; ask for the one that is wanted again")]
+    Stranded {
+        /// Why it was not done.
+        why: Box<SwitchError>,
+        /// The source that counted.
+        from: &'static str,
+        /// Why it does not count again.
+        worse: Box<SwitchError>,
+    },
+    /// A default policy can neither be enforced nor taken back.
+    #[error(
+        "{why}, and the former policy cannot be enforced again: {worse}; ask for the one that is wanted again"
+    )]
+    Undecided {
+        /// Why it was not done.
+        why: Box<SwitchError>,
+        /// Why it was not taken back.
+        worse: Box<SwitchError>,
+    },
     /// Nothing is enforced.
     #[error("mode is \"tee\", which drops nothing; set mode = \"divert\"")]
     Tee,
 }
 
 impl Meter {
-    /// Counts by `to` from now on. After an error the former source counts, as far as that can be had.
+    /// Counts by `to` from now on. After an error the former source counts, unless the error is [`SwitchError::Stranded`].
     pub(super) fn switch(&mut self, to: DataSource) -> Result<(), SwitchError> {
-        if to == self.active {
+        if to == self.active && !self.stranded {
             return Ok(());
         }
+        self.require(to)?;
         let from = self.active;
         if let Err(e) = self.change(to) {
             if !self.ruled {
                 self.give_up_queues();
             }
-            if let Err(worse) = self.change(from) {
-                error!("cannot go back to source {}: {worse}", name(from));
-            }
-            return Err(e);
+            return Err(match self.change(from) {
+                Ok(()) => {
+                    self.stranded = false;
+                    e
+                }
+                Err(worse) => {
+                    self.stranded = true;
+                    let stranded =
+                        SwitchError::Stranded { why: e.into(), from: name(from), worse: worse.into() };
+                    error!("{stranded}");
+                    stranded
+                }
+            });
         }
+        self.stranded = false;
         let detail = format!("source is {}, was {}", name(to), name(from));
         info!("{detail}");
         self.active = to;
@@ -141,7 +172,21 @@ impl Meter {
         }
     }
 
+    /// Whether this daemon can have that source at all.
+    fn require(&self, source: DataSource) -> Result<(), SwitchError> {
+        let programs =
+            source == DataSource::Kernel || source == DataSource::Nfqueue && self.nfqueue.offloads();
+        if programs && self.kernel.is_none() {
+            return Err(SwitchError::NoKernel);
+        }
+        if source == DataSource::Kernel && self.mode == Mode::Divert {
+            return Err(SwitchError::Divert);
+        }
+        Ok(())
+    }
+
     fn change(&mut self, to: DataSource) -> Result<(), SwitchError> {
+        self.require(to)?;
         match to {
             DataSource::Kernel => self.count_by_kernel(),
             DataSource::Nfqueue => self.count_by_queues(),
@@ -173,12 +218,6 @@ impl Meter {
     }
 
     fn count_by_kernel(&mut self) -> Result<(), SwitchError> {
-        if self.kernel.is_none() {
-            return Err(SwitchError::NoKernel);
-        }
-        if self.mode == Mode::Divert {
-            return Err(SwitchError::Divert);
-        }
         if self.queues_count() {
             self.hand_over_to_kernel()?;
         } else if self.ruled {
@@ -205,9 +244,6 @@ impl Meter {
     fn count_by_queues(&mut self) -> Result<(), SwitchError> {
         let drop = self.mode == Mode::Divert && self.default_policy == DefaultPolicy::Drop;
         if self.nfqueue.offloads() {
-            if self.kernel.is_none() {
-                return Err(SwitchError::NoKernel);
-            }
             if self.queues_count() {
                 self.hand_over_to_kernel()?;
             }
@@ -323,12 +359,23 @@ impl Meter {
         if self.nfqueue.options().gso == GsoMode::Auto { flag::STAMP } else { 0 }
     }
 
-    /// Does this with packets that no policy decides, from now on; running connections are decided anew.
+    /// Does this with packets that no policy decides, from now on; running connections are decided anew. After an error the
+    /// former policy is in force, unless the error is [`SwitchError::Undecided`].
     pub(super) fn set_default_policy(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
         if self.mode == Mode::Tee && policy == DefaultPolicy::Drop {
             return Err(SwitchError::Tee);
         }
+        if let Err(e) = self.enforce(policy) {
+            return Err(match self.enforce(self.default_policy) {
+                Ok(()) => e,
+                Err(worse) => SwitchError::Undecided { why: e.into(), worse: worse.into() },
+            });
+        }
         self.default_policy = policy;
+        Ok(())
+    }
+
+    fn enforce(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
         self.nfqueue.set_drop(self.mode == Mode::Divert && policy == DefaultPolicy::Drop)?;
         if self.ruled && self.nfqueue.offloads() {
             self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
