@@ -39,6 +39,7 @@ use self::{
     setup::{control_config, store_config, warn_of_absent_interfaces},
 };
 pub use self::{
+    drain::DrainError,
     setup::{absent_interfaces, cleanup, nfqueue_options, source_options},
     switch::SwitchError,
 };
@@ -224,10 +225,14 @@ fn refusal(error: SwitchError) -> Error {
 
 /// Whether nothing goes without the kernel source.
 pub fn needs_kernel(config: &Config) -> bool {
-    config.source != DataSource::Nfqueue || config.nfqueue.offload
+    match config.source {
+        DataSource::Kernel => true,
+        DataSource::Nfqueue => config.nfqueue.offload,
+        DataSource::Off => false,
+    }
 }
 
-/// The kernel source; queues alone can do without it, and then let the kernel cut super-packets.
+/// The kernel source; queues alone can do without it, and then let the kernel cut super-packets. So can no source at all.
 fn open_kernel(
     config: &Config,
     units: &Units,

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use tracing::warn;
+
 use super::bind::{self, OVERHEAD, QueueOptions};
 use super::{Inbox, Message, Outbox, QueueError, Socket, gap, messages, wire};
 use crate::source::nfqueue::status::{self, QueueStatus};
@@ -81,6 +83,15 @@ impl Queue {
         let mut inbox = Inbox::new(BATCH, OVERHEAD + options.copy_bytes as usize);
         let socket = bind::socket(options, &mut inbox)?;
         let port_id = socket.port_id().map_err(|e| QueueError::Socket(options.number, e))?;
+        let granted = socket.buffer().map_err(|e| QueueError::Socket(options.number, e))?;
+        if granted < 2 * options.buffer_bytes {
+            warn!(
+                "netfilter queue {} has a buffer of {} bytes, not {}: less load is enough to lose packets; raise net.core.rmem_max",
+                options.number,
+                granted / 2,
+                options.buffer_bytes
+            );
+        }
         let outbox = Outbox::with_capacity((BATCH + 1) * VERDICT_BYTES);
         Ok(Self {
             number: options.number,
