@@ -46,11 +46,10 @@ pub fn check(config: &Config) -> Vec<Finding> {
             "configuration",
             format!("valid, {} units, state in {}", config.units.len(), config.state.display()),
         ),
-        Finding::from(
+        programs(
+            config,
             "kernel",
-            kernel::can_run()
-                .map(|()| format!("Linux {}", read("/proc/sys/kernel/osrelease")))
-                .map_err(Into::into),
+            kernel::can_run().map(|()| format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
         ),
         Finding::fine(
             "BTF",
@@ -94,10 +93,18 @@ pub fn check(config: &Config) -> Vec<Finding> {
                 format!("not mounted on {}; the daemon mounts it", config.kernel.bpffs.display())
             },
         ),
-        Finding::from("memory", options.geometry().and_then(kernel::fits).map_err(Into::into)),
+        programs(config, "memory", options.geometry().and_then(kernel::fits)),
         Finding::from("interfaces", interfaces(config)),
         Finding::from("nfqueue", queues(config, &units)),
     ]
+}
+
+/// What only programs need: an obstacle where nothing goes without them.
+fn programs(config: &Config, what: &'static str, found: Result<String, KernelError>) -> Finding {
+    match found {
+        Err(e) if !needs_kernel(config) => Finding::fine(what, format!("not enough for programs: {e}")),
+        found => Finding::from(what, found.map_err(Into::into)),
+    }
 }
 
 /// What queues would be set up with; only an obstacle where they are the source.

@@ -11,7 +11,7 @@ use netamsd::{
     check,
     config::{Config, ConfigError},
     control::ControlError,
-    daemon::{self, DaemonError, SwitchError},
+    daemon::{self, DaemonError, DrainError, SwitchError},
     source::{
         kernel::KernelError,
         nfqueue::{NfqueueError, RulesError, netlink::QueueError},
@@ -58,7 +58,8 @@ struct Arguments {
     /// Say what this machine and the configuration lack, change nothing, and end
     #[arg(long)]
     check: bool,
-    /// Remove programs and tables that a killed daemon left in this network namespace; counts not yet stored are given up
+    /// Remove programs, netfilter rules and flow tables that a killed daemon left in this network namespace; counts not yet
+    /// stored are given up
     #[arg(long, conflicts_with = "check")]
     cleanup: bool,
 }
@@ -78,18 +79,11 @@ impl Failure {
                 SysError::StateTaken(..) | SysError::NamespaceTaken => exit::TEMPORARY,
                 SysError::Change(_) | SysError::NamespaceLock(_) => exit::OS,
             },
-            DaemonError::Kernel(e) | DaemonError::Begin(SwitchError::Kernel(e)) => kernel_code(e),
-            DaemonError::Nfqueue(e) | DaemonError::Begin(SwitchError::Nfqueue(e)) => nfqueue_code(e),
-            DaemonError::Begin(SwitchError::Divert | SwitchError::Tee) => exit::CONFIG,
-            DaemonError::Begin(SwitchError::NoKernel) => exit::UNAVAILABLE,
-            DaemonError::Begin(_) | DaemonError::Tables(_) => exit::OS,
-            DaemonError::Store(e) => match e {
-                StoreError::Corrupt { .. } | StoreError::Newer { .. } => exit::DATA,
-                StoreError::Full { .. } | StoreError::Io { .. } => exit::IO,
-                StoreError::Locked { .. } => exit::TEMPORARY,
-                StoreError::Open { .. } => exit::CANNOT_CREATE,
-                StoreError::UnknownUnit { .. } | StoreError::Other { .. } => exit::SOFTWARE,
-            },
+            DaemonError::Kernel(e) => kernel_code(e),
+            DaemonError::Nfqueue(e) => nfqueue_code(e),
+            DaemonError::Tables(e) => tables_code(e),
+            DaemonError::Begin(e) => switch_code(e),
+            DaemonError::Store(e) => store_code(e),
             DaemonError::Control(ControlError::InUse { .. }) => exit::TEMPORARY,
             DaemonError::Control(_) => exit::CANNOT_CREATE,
             DaemonError::Io(_) => exit::OS,
@@ -98,12 +92,41 @@ impl Failure {
     }
 }
 
+fn switch_code(error: &SwitchError) -> u8 {
+    match error {
+        SwitchError::Kernel(e) | SwitchError::Drain(DrainError::Kernel(e)) => kernel_code(e),
+        SwitchError::Nfqueue(e) | SwitchError::Drain(DrainError::Nfqueue(e)) => nfqueue_code(e),
+        SwitchError::Tables(e) | SwitchError::Drain(DrainError::Tables(e)) => tables_code(e),
+        SwitchError::Store(e) | SwitchError::Drain(DrainError::Store(e)) => store_code(e),
+        SwitchError::NoKernel => exit::UNAVAILABLE,
+        SwitchError::Divert | SwitchError::Tee => exit::CONFIG,
+        SwitchError::Stranded { why, .. } | SwitchError::Undecided { why, .. } => switch_code(why),
+    }
+}
+
+fn store_code(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Corrupt { .. } | StoreError::Newer { .. } => exit::DATA,
+        StoreError::Full { .. } | StoreError::Io { .. } => exit::IO,
+        StoreError::Locked { .. } => exit::TEMPORARY,
+        StoreError::Open { .. } => exit::CANNOT_CREATE,
+        StoreError::UnknownUnit { .. } | StoreError::Other { .. } => exit::SOFTWARE,
+    }
+}
+
+fn tables_code(error: &TablesError) -> u8 {
+    match error {
+        TablesError::Abi(_) => exit::UNAVAILABLE,
+        TablesError::Full(..) => exit::IO,
+        TablesError::Map(..) | TablesError::Grace(_) => exit::OS,
+    }
+}
+
 fn kernel_code(error: &KernelError) -> u8 {
     match error {
         KernelError::Memory { .. } | KernelError::NoInterface(_) => exit::CONFIG,
-        KernelError::Machine(_) | KernelError::Load(_) | KernelError::Tables(TablesError::Abi(_)) => {
-            exit::UNAVAILABLE
-        }
+        KernelError::Machine(_) | KernelError::Load(_) => exit::UNAVAILABLE,
+        KernelError::Tables(e) => tables_code(e),
         KernelError::Object => exit::SOFTWARE,
         _ => exit::OS,
     }
@@ -115,9 +138,16 @@ fn nfqueue_code(error: &NfqueueError) -> u8 {
         NfqueueError::Queue(QueueError::Rights) | NfqueueError::Rules(RulesError::NotPermitted(_)) => {
             exit::NO_PERMISSION
         }
+        NfqueueError::Queue(QueueError::Status(_, e)) | NfqueueError::System(_, e)
+            if e.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            exit::NO_PERMISSION
+        }
         NfqueueError::Queue(QueueError::Unsupported)
-        | NfqueueError::Rules(RulesError::Missing { .. } | RulesError::NoTool | RulesError::NoQueue(_))
-        | NfqueueError::Tables(TablesError::Abi(_)) => exit::UNAVAILABLE,
+        | NfqueueError::Rules(RulesError::Missing { .. } | RulesError::NoTool | RulesError::NoQueue(_)) => {
+            exit::UNAVAILABLE
+        }
+        NfqueueError::Tables(e) => tables_code(e),
         NfqueueError::Rules(RulesError::Pattern(_) | RulesError::Queues { .. }) => exit::CONFIG,
         NfqueueError::Folder(..) => exit::CANNOT_CREATE,
         _ => exit::OS,
@@ -164,8 +194,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .with_env_filter(config.log.level.as_str())
         .init();
     if arguments.cleanup {
-        let (bpffs, held) = daemon::cleanup(&config).map_err(Failure::Daemon)?;
-        println!("removed what netamsd had in {}; {held} packets were not stored", bpffs.display());
+        let held = daemon::cleanup(&config).map_err(Failure::Daemon)?;
+        println!(
+            "removed programs, netfilter rules, and flow tables in {} and {}; {held} packets were not stored",
+            config.kernel.bpffs.display(),
+            config.nfqueue.tables.display()
+        );
         return Ok(());
     }
     daemon::run(&config).map_err(Failure::Daemon)
@@ -180,4 +214,28 @@ fn report(findings: Vec<check::Finding>) -> Result<(), Failure> {
         first = first.or(finding.error);
     }
     first.map_or(Ok(()), |error| Err(Failure::Daemon(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_one_code_wherever_it_is_met() {
+        let full = || StoreError::Full { path: "netams.db".into() };
+        let denied = || NfqueueError::System("/proc/net", io::ErrorKind::PermissionDenied.into());
+        let room = || TablesError::Full("/dev/shm".into(), 1);
+        let begin = |error: SwitchError| DaemonError::Begin(error);
+        for (error, code) in [
+            (DaemonError::Store(full()), exit::IO),
+            (begin(full().into()), exit::IO),
+            (begin(DrainError::Store(full()).into()), exit::IO),
+            (DaemonError::Nfqueue(denied()), exit::NO_PERMISSION),
+            (begin(DrainError::Nfqueue(denied()).into()), exit::NO_PERMISSION),
+            (begin(NfqueueError::Tables(room()).into()), exit::IO),
+            (DaemonError::Kernel(KernelError::Tables(TablesError::Abi("/sys".into()))), exit::UNAVAILABLE),
+        ] {
+            assert_eq!(Failure::Daemon(error).code(), code);
+        }
+    }
 }

@@ -44,6 +44,9 @@ const NEEDED: [(Capability, Option<Capability>); 3] = [
     (Capability::CAP_PERFMON, Some(Capability::CAP_SYS_ADMIN)),
 ];
 
+/// What netfilter's tools need: iptables-legacy, which opens a raw socket, both.
+const FOR_TOOLS: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+
 /// Whether the capabilities for loading and attaching programs are there, or those for queues alone.
 ///
 /// # Errors
@@ -67,7 +70,7 @@ pub fn require_capabilities(programs: bool) -> Result<(), SysError> {
 /// When the kernel refuses.
 pub fn drop_capabilities(paths: &[&Path]) -> Result<(), SysError> {
     let failed = |e: caps::errors::CapsError| SysError::Change(e.to_string());
-    let mut keep: CapsHashSet = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().collect();
+    let mut keep: CapsHashSet = [Capability::CAP_BPF].into_iter().chain(FOR_TOOLS).collect();
     if paths.iter().any(|path| path.ancestors().any(is_closed)) {
         keep.insert(Capability::CAP_DAC_OVERRIDE);
     }
@@ -75,9 +78,8 @@ pub fn drop_capabilities(paths: &[&Path]) -> Result<(), SysError> {
     let keep: CapsHashSet = keep.intersection(&held).copied().collect();
     caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
     caps::set(None, CapSet::Permitted, &keep).map_err(failed)?;
-    // Without it nft and iptables have no rights when the daemon is not root's.
-    let hand_down: CapsHashSet =
-        keep.iter().copied().filter(|capability| *capability == Capability::CAP_NET_ADMIN).collect();
+    // Without them nft and iptables have no rights when the daemon is not root's.
+    let hand_down: CapsHashSet = keep.into_iter().filter(|held| FOR_TOOLS.contains(held)).collect();
     caps::set(None, CapSet::Inheritable, &hand_down).map_err(failed)?;
     caps::set(None, CapSet::Ambient, &hand_down).map_err(failed)
 }

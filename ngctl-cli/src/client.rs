@@ -68,7 +68,7 @@ impl Error {
                 proto::Error::Busy(_) | proto::Error::Store(_) | proto::Error::Closing => 75,
                 proto::Error::Denied(_) => 77,
                 proto::Error::Invalid(_) => 65,
-                proto::Error::Failed(_) => 71,
+                proto::Error::Failed(_) | proto::Error::Broken(_) => 71,
             },
         }
     }

@@ -64,7 +64,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (65, "data: the daemon knows no such unit or value"),
     (69, "unavailable: no daemon answers on the socket"),
     (70, "software: the daemon gave an answer that does not fit the question"),
-    (71, "system: the daemon could not do it, and nothing has changed"),
+    (71, "system: the daemon could not do it"),
     (74, "i/o: a file, the output or the connection failed"),
     (75, "temporary: the daemon is busy, closing or without its store; try again"),
     (76, "protocol: daemon and ngctl are of different versions"),

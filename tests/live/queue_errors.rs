@@ -142,6 +142,26 @@ fn a_start_that_fails_breaks_nothing_off_that_a_killed_daemon_left() {
 }
 
 #[test]
+fn what_rules_of_another_state_folder_would_drop_for_ever_passes() {
+    if !require_live() {
+        return;
+    }
+    let lab = Lab::new();
+    let closed = Config { source: "nfqueue", nfqueue: "fail = \"closed\"".into(), ..Config::default() };
+    let mut daemon = Daemon::start(&lab.router, &closed);
+    assert_eq!(closed_account(&daemon).queued, 0);
+    daemon.kill9();
+    assert!(lab.router.run("iptables-save").contains("NETAMS"), "the rules outlive their daemon");
+    let state = Some(daemon.place.path().join("other"));
+    daemon.place.configure(&Config { state, ..Config::default() });
+    daemon.start_again();
+    assert_no_rules(&lab);
+    let sent = send(&lab, 2_000);
+    assert_eq!(flows(&daemon), sent);
+    assert_ledger(&daemon.ledger());
+}
+
+#[test]
 fn a_backend_that_cannot_queue() {
     if !require_live() {
         return;

@@ -138,6 +138,9 @@ pub enum Error {
     /// What the request needs could not be had, for this reason; everything is as it was before.
     #[error("{0}; nothing has changed")]
     Failed(String),
+    /// What the request needs could not be had, and neither could what was there before.
+    #[error("{0}")]
+    Broken(String),
     /// The store cannot answer now.
     #[error("store: {0}")]
     Store(String),

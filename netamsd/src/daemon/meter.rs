@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot};
+use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot, switch::SwitchError};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, OnExit},
     flow::{Counters, Source},
@@ -36,7 +36,7 @@ const WATCH_RULES: u32 = 2;
 const MAX_NOTICES: usize = 1000;
 
 /// What an order is answered with: how things stand, or why it was not carried out.
-pub type Answer = oneshot::Sender<Result<Snapshot, String>>;
+pub type Answer = oneshot::Sender<Result<Snapshot, SwitchError>>;
 
 /// What the meter is told.
 pub enum Order {
@@ -83,6 +83,8 @@ pub struct Meter {
     /// Which source counts, since when, and how often that has changed.
     pub(super) active: DataSource,
     pub(super) since_ms: i64,
+    /// Neither the source that was asked for nor the former one could be had: what counts now is not sure.
+    pub(super) stranded: bool,
     pub(super) switches: u64,
     /// Queue rules of ours are in place.
     pub(super) ruled: bool,
@@ -145,6 +147,7 @@ impl Meter {
             nfqueue,
             active: DataSource::Off,
             since_ms: unix_ms(),
+            stranded: false,
             switches: 0,
             ruled: false,
             went_on: false,
@@ -209,12 +212,12 @@ impl Meter {
                     let _ = answer.send(Ok(self.snapshot()));
                 }
                 Ok(Order::SetSource(source, answer)) => {
-                    let done = self.switch(source).map_err(|e| e.to_string());
+                    let done = self.switch(source);
                     self.drain(true);
                     let _ = answer.send(done.map(|()| self.snapshot()));
                 }
                 Ok(Order::SetDefaultPolicy(policy, answer)) => {
-                    let done = self.set_default_policy(policy).map_err(|e| e.to_string());
+                    let done = self.set_default_policy(policy);
                     let _ = answer.send(done.map(|()| self.snapshot()));
                 }
                 Ok(Order::LinksChanged) => self.watch_hooks(),
@@ -258,22 +261,6 @@ impl Meter {
             }
             Err(e) => warn!("cannot look after the hooks: {e}"),
         }
-    }
-
-    /// Ends before it has begun: nothing is left that was not there before.
-    pub fn give_up(mut self) {
-        let inherited = self.kernel.as_ref().is_some_and(KernelSource::inherited);
-        if inherited || self.reference.is_known() {
-            self.nfqueue.stop();
-            if let Some(kernel) = self.kernel {
-                kernel.leave();
-            }
-            return;
-        }
-        if let Err(e) = self.count_by_none() {
-            warn!("{e}");
-        }
-        self.remove_tables();
     }
 
     fn end(mut self) {

@@ -39,6 +39,7 @@ use self::{
     setup::{control_config, store_config, warn_of_absent_interfaces},
 };
 pub use self::{
+    drain::DrainError,
     setup::{absent_interfaces, cleanup, nfqueue_options, source_options},
     switch::SwitchError,
 };
@@ -127,10 +128,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     })?;
     meter.note(Source::Kernel, notices);
     meter.note(Source::Nfqueue, queue_notices);
-    if let Err(e) = meter.begin(config.source) {
-        meter.give_up();
-        return Err(e.into());
-    }
+    meter.begin(config.source)?;
     let (orders, inbox) = mpsc::sync_channel(ORDERS);
     let (ended, meter_ended) = oneshot::channel::<()>();
     let meter_thread = thread::Builder::new().name("meter".into()).spawn(move || {
@@ -195,7 +193,7 @@ async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request
     let answered = spawn_blocking(move || {
         let (ask, answered) = oneshot::channel();
         orders.send(order(&request, ask)).map_err(|_| Error::Closing)?;
-        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(Error::Failed)?;
+        let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(refusal)?;
         Ok(answer(&context, snapshot, request))
     });
     match answered.await {
@@ -217,12 +215,24 @@ fn order(request: &Request, answer: Answer) -> Order {
     }
 }
 
-/// Whether nothing goes without the kernel source.
-pub fn needs_kernel(config: &Config) -> bool {
-    config.source != DataSource::Nfqueue || config.nfqueue.offload
+/// What a client is told about an order that was not carried out.
+fn refusal(error: SwitchError) -> Error {
+    match error {
+        SwitchError::Stranded { .. } | SwitchError::Undecided { .. } => Error::Broken(error.to_string()),
+        _ => Error::Failed(error.to_string()),
+    }
 }
 
-/// The kernel source; queues alone can do without it, and then let the kernel cut super-packets.
+/// Whether nothing goes without the kernel source.
+pub fn needs_kernel(config: &Config) -> bool {
+    match config.source {
+        DataSource::Kernel => true,
+        DataSource::Nfqueue => config.nfqueue.offload,
+        DataSource::Off => false,
+    }
+}
+
+/// The kernel source; queues alone can do without it, and then let the kernel cut super-packets. So can no source at all.
 fn open_kernel(
     config: &Config,
     units: &Units,

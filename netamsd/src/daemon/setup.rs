@@ -1,7 +1,5 @@
 //! From the configuration to what each part is set up with, and back to nothing by `--cleanup`.
 
-use std::path::PathBuf;
-
 use tracing::warn;
 
 use super::DaemonError;
@@ -121,16 +119,17 @@ pub fn absent_interfaces(config: &Config) -> Result<Vec<String>, KernelError> {
     Ok(config.kernel.interfaces.iter().filter(literal).filter(absent).cloned().collect())
 }
 
-/// Removes all programs, rules and tables of this network namespace; the BPF filesystem where they were, and how many
-/// packets they held.
+/// Removes all programs, rules and tables of this network namespace; says how many packets they held.
 ///
 /// # Errors
 /// When a daemon is running here, or something cannot be removed.
-pub fn cleanup(config: &Config) -> Result<(PathBuf, u64), DaemonError> {
-    sys::require_capabilities(true)?;
+pub fn cleanup(config: &Config) -> Result<u64, DaemonError> {
+    // Where they cannot run there are none, and nothing is needed to remove them.
+    let programs = kernel::can_run().is_ok();
+    sys::require_capabilities(programs)?;
     let _locks = sys::lock(&config.state)?;
     rules::remove().map_err(nfqueue::NfqueueError::from)?;
     let queued = nfqueue::cleanup(&config.nfqueue.tables)?;
-    let held = kernel::cleanup(&config.kernel.bpffs)?;
-    Ok((config.kernel.bpffs.clone(), held + queued))
+    let held = if programs { kernel::cleanup(&config.kernel.bpffs)? } else { 0 };
+    Ok(held + queued)
 }

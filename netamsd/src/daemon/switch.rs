@@ -54,27 +54,58 @@ pub enum SwitchError {
     /// Only queues can drop.
     #[error("mode \"divert\" is enforced by the source nfqueue only; set mode = \"tee\"")]
     Divert,
+    /// Neither what was asked for can be had, nor what was there before.
+    #[error("{why}, and the source {from} cannot be had back: {worse}; ask for the one that is wanted again")]
+    Stranded {
+        /// Why it was not done.
+        why: Box<SwitchError>,
+        /// The source that counted.
+        from: &'static str,
+        /// Why it does not count again.
+        worse: Box<SwitchError>,
+    },
+    /// A default policy can neither be enforced nor taken back.
+    #[error(
+        "{why}, and the former policy cannot be enforced again: {worse}; ask for the one that is wanted again"
+    )]
+    Undecided {
+        /// Why it was not done.
+        why: Box<SwitchError>,
+        /// Why it was not taken back.
+        worse: Box<SwitchError>,
+    },
     /// Nothing is enforced.
     #[error("mode is \"tee\", which drops nothing; set mode = \"divert\"")]
     Tee,
 }
 
 impl Meter {
-    /// Counts by `to` from now on. After an error the former source counts, as far as that can be had.
+    /// Counts by `to` from now on. After an error the former source counts, unless the error is [`SwitchError::Stranded`].
     pub(super) fn switch(&mut self, to: DataSource) -> Result<(), SwitchError> {
-        if to == self.active {
+        if to == self.active && !self.stranded {
             return Ok(());
         }
+        self.require(to)?;
         let from = self.active;
         if let Err(e) = self.change(to) {
             if !self.ruled {
                 self.give_up_queues();
             }
-            if let Err(worse) = self.change(from) {
-                error!("cannot go back to source {}: {worse}", name(from));
-            }
-            return Err(e);
+            return Err(match self.change(from) {
+                Ok(()) => {
+                    self.stranded = false;
+                    e
+                }
+                Err(worse) => {
+                    self.stranded = true;
+                    let stranded =
+                        SwitchError::Stranded { why: e.into(), from: name(from), worse: worse.into() };
+                    error!("{stranded}");
+                    stranded
+                }
+            });
         }
+        self.stranded = false;
         let detail = format!("source is {}, was {}", name(to), name(from));
         info!("{detail}");
         self.active = to;
@@ -91,7 +122,7 @@ impl Meter {
     /// Begins with the source that is configured, from whatever a former daemon left.
     ///
     /// # Errors
-    /// When that source cannot be had.
+    /// When that source cannot be had; what was made is removed, and what was found goes on as it did.
     pub fn begin(&mut self, source: DataSource) -> Result<(), SwitchError> {
         let adopted = self.adopt_rules(source);
         let counted = self.kernel_counts();
@@ -111,28 +142,36 @@ impl Meter {
     /// committed before they go.
     fn adopt_rules(&mut self, source: DataSource) -> Result<(), SwitchError> {
         // Rules are looked for only where there can be some: asking may make the kernel load modules.
-        if self.reference.is_known() || !self.nfqueue.former().is_empty() {
-            self.ruled = self.nfqueue.adopt()?;
-            self.went_on = self.ruled
-                || self.close_former_account().unwrap_or_else(|e| {
-                    warn!("what the rules of a former daemon have counted since its last commit is not in the ledger: {e}");
-                    false
-                });
-            if !self.ruled && source != DataSource::Nfqueue {
-                self.nfqueue.remove_rules()?;
-            }
+        let ours = self.reference.is_known() || !self.nfqueue.former().is_empty();
+        if ours && self.nfqueue.adopt()? {
+            self.ruled = true;
+            self.went_on = true;
+            self.nfqueue.remember_gate()?;
+            return Ok(());
+        }
+        if ours {
+            self.went_on = self.close_former_account().unwrap_or_else(|e| {
+                warn!("what the rules of a former daemon have counted since its last commit is not in the ledger: {e}");
+                false
+            });
+        }
+        if (ours || self.nfqueue.found()) && source != DataSource::Nfqueue {
+            self.nfqueue.remove_leftovers()?;
         }
         Ok(())
     }
 
     /// Removes what a daemon that does not start has made. What a former one left goes on as it did: its rules if there were
-    /// any, and its programs, which were told these flags.
+    /// any, behind their gate, and its programs, which were told these flags.
     fn withdraw(&mut self, ruled: bool, flags: u32) {
         if !ruled {
             self.give_up_queues();
+        } else if let Err(e) = self.nfqueue.restore_gate() {
+            warn!("cannot give the netfilter rules the gate back that they had: {e}");
         }
         self.nfqueue.stop();
-        let empty = self.nfqueue.live_counters().is_some_and(|counters| counters == Counters::default());
+        let empty =
+            !ruled && self.nfqueue.live_counters().is_some_and(|counters| counters == Counters::default());
         if empty && let Err(e) = self.nfqueue.remove_tables() {
             warn!("cannot remove the flow tables of the queues: {e}");
         }
@@ -145,7 +184,21 @@ impl Meter {
         }
     }
 
+    /// Whether this daemon can have that source at all.
+    fn require(&self, source: DataSource) -> Result<(), SwitchError> {
+        let programs =
+            source == DataSource::Kernel || source == DataSource::Nfqueue && self.nfqueue.offloads();
+        if programs && self.kernel.is_none() {
+            return Err(SwitchError::NoKernel);
+        }
+        if source == DataSource::Kernel && self.mode == Mode::Divert {
+            return Err(SwitchError::Divert);
+        }
+        Ok(())
+    }
+
     fn change(&mut self, to: DataSource) -> Result<(), SwitchError> {
+        self.require(to)?;
         match to {
             DataSource::Kernel => self.count_by_kernel(),
             DataSource::Nfqueue => self.count_by_queues(),
@@ -177,12 +230,6 @@ impl Meter {
     }
 
     fn count_by_kernel(&mut self) -> Result<(), SwitchError> {
-        if self.kernel.is_none() {
-            return Err(SwitchError::NoKernel);
-        }
-        if self.mode == Mode::Divert {
-            return Err(SwitchError::Divert);
-        }
         if self.queues_count() {
             self.hand_over_to_kernel()?;
         } else if self.ruled {
@@ -209,9 +256,6 @@ impl Meter {
     fn count_by_queues(&mut self) -> Result<(), SwitchError> {
         let drop = self.mode == Mode::Divert && self.default_policy == DefaultPolicy::Drop;
         if self.nfqueue.offloads() {
-            if self.kernel.is_none() {
-                return Err(SwitchError::NoKernel);
-            }
             if self.queues_count() {
                 self.hand_over_to_kernel()?;
             }
@@ -340,12 +384,23 @@ impl Meter {
         if self.nfqueue.options().gso == GsoMode::Auto { flag::STAMP } else { 0 }
     }
 
-    /// Does this with packets that no policy decides, from now on; running connections are decided anew.
+    /// Does this with packets that no policy decides, from now on; running connections are decided anew. After an error the
+    /// former policy is in force, unless the error is [`SwitchError::Undecided`].
     pub(super) fn set_default_policy(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
         if self.mode == Mode::Tee && policy == DefaultPolicy::Drop {
             return Err(SwitchError::Tee);
         }
+        if let Err(e) = self.enforce(policy) {
+            return Err(match self.enforce(self.default_policy) {
+                Ok(()) => e,
+                Err(worse) => SwitchError::Undecided { why: e.into(), worse: worse.into() },
+            });
+        }
         self.default_policy = policy;
+        Ok(())
+    }
+
+    fn enforce(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
         self.nfqueue.set_drop(self.mode == Mode::Divert && policy == DefaultPolicy::Drop)?;
         if self.ruled && self.nfqueue.offloads() {
             self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;

@@ -37,6 +37,11 @@ pub enum TablesError {
         "{0} holds the tables of another version of netamsd; stop that one, or give up their counts with `netamsd --cleanup`"
     )]
     Abi(PathBuf),
+    /// There is no room for them.
+    #[error(
+        "no room for flow tables of {1} bytes in {0}; free some, or set kernel.flows or nfqueue.queues lower"
+    )]
+    Full(PathBuf, usize),
     /// It is not possible to wait until nobody uses the old half.
     #[error("cannot wait for those who count: {0}")]
     Grace(io::Error),

@@ -226,6 +226,17 @@ impl Partition {
     }
 }
 
+impl Drop for Partition {
+    /// Leaves the epoch in which a thread has panicked: its tables would be waited for.
+    fn drop(&mut self) {
+        if Journal::busy(self.journal).load(Ordering::SeqCst) % 2 == 1 {
+            // SAFETY: this thread's own, see `open`.
+            unsafe { &mut *self.journal }.finish(&self.memory);
+            self.leave();
+        }
+    }
+}
+
 /// The flow's slot in its set, begun at the one that the hash names; whether there was room.
 fn slot(set: &FlowSet, begin: u64, key: &FlowKey, packet: &Packet, now: u32, journal: &mut Journal) -> bool {
     for way in (0..WAYS).map(|i| (begin as usize + i) % WAYS) {

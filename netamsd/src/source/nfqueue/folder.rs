@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     NfqueueError, NfqueueSource,
+    generation::Generation,
     shared::{self, Tables},
 };
 use crate::source::random;
@@ -67,16 +68,18 @@ pub fn remove(tables: &Tables) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes all tables of this network namespace, whoever made them; says how many packets they held.
+/// Removes all tables of this network namespace, whoever made them, and the number of the policy beside them; says how many
+/// packets they held. No rules may look for that number any more.
 ///
 /// # Errors
 /// When files cannot be removed.
 pub fn cleanup(folder: &Path) -> Result<u64, NfqueueError> {
     let root = namespace_folder(folder)?;
+    let failed = |e| NfqueueError::Folder(root.clone(), e);
+    Generation::remove(&root).map_err(failed)?;
     if !root.exists() {
         return Ok(0);
     }
-    let failed = |e| NfqueueError::Folder(root.clone(), e);
     let mut held = 0;
     for entry in fs::read_dir(&root).map_err(failed)? {
         if let Ok(Some(tables)) = shared::open(&entry.map_err(failed)?.path()) {

@@ -124,13 +124,20 @@ impl NfqueueSource {
         self.settle()
     }
 
+    pub(super) fn open_generation(&mut self) -> Result<&mut Generation, NfqueueError> {
+        let generation = match self.generation.take() {
+            Some(generation) => generation,
+            None => {
+                let root = namespace_folder(&self.options.folder)?;
+                Generation::open(&root).map_err(|e| NfqueueError::Folder(root, e))?
+            }
+        };
+        Ok(self.generation.insert(generation))
+    }
+
     fn advance_generation(&mut self) -> Result<(), NfqueueError> {
         let root = namespace_folder(&self.options.folder)?;
-        let failed = |e| NfqueueError::Folder(root.clone(), e);
-        if self.generation.is_none() {
-            self.generation = Some(Generation::open(&root).map_err(failed)?);
-        }
-        self.generation.as_mut().map_or(Ok(()), |generation| generation.advance().map_err(failed))
+        self.open_generation()?.advance().map_err(|e| NfqueueError::Folder(root, e))
     }
 
     /// Verdicts in the connmark: six bits of generation, so that those of a former policy say nothing, and two of verdict.

@@ -34,6 +34,17 @@ impl Generation {
         Ok(Self { file, number })
     }
 
+    /// Forgets the number.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be removed.
+    pub fn remove(tables: &Path) -> io::Result<()> {
+        match fs::remove_file(tables.with_extension("generation")) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// The number.
     pub fn number(&self) -> u32 {
         self.number
@@ -78,5 +89,8 @@ mod tests {
         assert_eq!((numbers[0], numbers[61], numbers[62]), (2, 63, 1));
         assert_eq!(Generation::open(&tables).unwrap().number(), 1);
         assert!(!tables.exists(), "it is no table");
+        Generation::remove(&tables).unwrap();
+        Generation::remove(&tables).unwrap();
+        assert_eq!(Generation::open(&tables).unwrap().number(), 0);
     }
 }

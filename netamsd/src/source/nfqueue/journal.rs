@@ -76,11 +76,16 @@ impl Journal {
 
     /// Carries out what a killed process had begun.
     pub fn recover(&mut self, memory: &Memory) {
+        self.finish(memory);
+        self.busy = 0;
+    }
+
+    /// Carries out what was begun and broken off.
+    pub fn finish(&mut self, memory: &Memory) {
         if self.open != 0 {
             self.carry_out(memory);
             self.set_open(0);
         }
-        self.busy = 0;
     }
 
     fn set_open(&mut self, open: u64) {

@@ -66,6 +66,8 @@ pub struct Lane {
     full_now: u64,
     restarts: u64,
     since_ms: i64,
+    /// It was said that its thread has ended and cannot be started anew.
+    failed: bool,
     /// Received at the last look, and for how many looks that has not changed while packets waited.
     seen: (u64, u32),
 }
@@ -86,6 +88,7 @@ impl Lane {
             full_now: 0,
             restarts: 0,
             since_ms: 0,
+            failed: false,
             seen: (0, 0),
         }
     }
@@ -191,12 +194,13 @@ impl Lane {
                 self.restarts += 1;
                 self.since_ms = now_ms;
                 self.seen = (self.received, 0);
+                self.failed = false;
                 let detail = format!("queue {number} had failed and is served again: {reason}");
                 Some(Notice::new("queue_restarted", detail, 0))
             }
             // Said once; the next look tries again.
-            Err(e) if self.seen.1 == 0 => {
-                self.seen.1 = STUCK;
+            Err(e) if !self.failed => {
+                self.failed = true;
                 let detail =
                     format!("queue {number} has failed: {reason}; it cannot be served again yet: {e}");
                 Some(Notice::new("queue_failed", detail, 0))

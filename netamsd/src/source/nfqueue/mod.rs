@@ -68,6 +68,10 @@ pub struct NfqueueSource {
     stamped: bool,
     generation: Option<Generation>,
     followed: bool,
+    /// A former daemon, maybe with another state folder, has had tables here.
+    found: bool,
+    /// Gate of the rules that were taken over.
+    former_gate: Option<Gate>,
 }
 
 impl NfqueueSource {
@@ -80,6 +84,7 @@ impl NfqueueSource {
         let mut notices = Vec::new();
         let root = namespace_folder(&source.options.folder)?;
         if root.exists() {
+            source.found = true;
             let failed = |e| NfqueueError::Folder(root.clone(), e);
             shared::private_folder(&root).map_err(failed)?;
             for entry in fs::read_dir(&root).map_err(failed)? {
@@ -114,6 +119,8 @@ impl NfqueueSource {
             stamped: false,
             generation: None,
             followed: false,
+            found: false,
+            former_gate: None,
         }
     }
 
@@ -262,6 +269,45 @@ impl NfqueueSource {
     /// Tables of a former daemon that are not those in use; to be read out, committed and removed.
     pub fn former(&mut self) -> &mut Vec<Tables> {
         &mut self.former
+    }
+
+    /// Whether a former daemon has had tables in this network namespace, also one with another state folder: there may be
+    /// rules of it.
+    pub fn found(&self) -> bool {
+        self.found
+    }
+
+    /// Removes rules that a former daemon left, and the folder of its tables if nothing is left in it.
+    ///
+    /// # Errors
+    /// When a tool fails.
+    pub fn remove_leftovers(&mut self) -> Result<(), NfqueueError> {
+        self.remove_rules()?;
+        // Tables that still have to be read out are there.
+        let _ = fs::remove_dir(namespace_folder(&self.options.folder)?);
+        Ok(())
+    }
+
+    /// Keeps in mind which gate the rules have that were taken over.
+    ///
+    /// # Errors
+    /// When the tool fails.
+    pub fn remember_gate(&mut self) -> Result<(), NfqueueError> {
+        if self.offloads() {
+            self.open_generation()?;
+        }
+        let gates = [self.usual_gate(), self.handover_gate(), self.closed_gate()];
+        self.former_gate = self.rules()?.recognize_gate(&gates)?;
+        Ok(())
+    }
+
+    /// Gives the rules that were taken over the gate that they had.
+    ///
+    /// # Errors
+    /// When the tool fails.
+    pub fn restore_gate(&mut self) -> Result<(), NfqueueError> {
+        let now = self.rules.as_ref().and_then(Rules::gate);
+        self.former_gate.filter(|gate| now != Some(*gate)).map_or(Ok(()), |gate| self.set_gate(&gate))
     }
 
     /// Whether verdicts are kept in the connmark, and counting is the kernel source's.

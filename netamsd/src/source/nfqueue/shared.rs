@@ -272,13 +272,16 @@ pub fn create(
     store: u64,
     prefixes: &[Prefix],
 ) -> Result<(), TablesError> {
-    for (name, bytes) in files(geometry) {
+    for (name, len) in files(geometry) {
         let path = dir.join(name);
         let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         made.and_then(|file| {
-            nix::fcntl::posix_fallocate(&file, 0, bytes as libc::off_t).map_err(io::Error::from)
+            nix::fcntl::posix_fallocate(&file, 0, len as libc::off_t).map_err(io::Error::from)
         })
-        .map_err(|e| TablesError::map(&path, e))?;
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::StorageFull => TablesError::Full(dir.to_owned(), bytes(geometry)),
+            _ => TablesError::map(&path, e),
+        })?;
     }
     let path = dir.join(map::PREFIXES);
     let text: String = prefixes.iter().map(|(address, len)| format!("{address}/{len}\n")).collect();

@@ -177,6 +177,21 @@ fn a_kill_leaves_no_packet_half_counted() {
 }
 
 #[test]
+fn a_thread_that_panics_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tables = make(dir.path(), geometry(1, 64, 64));
+    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED).unwrap();
+    let panicked = std::thread::spawn(move || {
+        part.enter();
+        part.count(&packet(1), Way::In, Fate::Passed, 0);
+        panic!("as by a defect");
+    });
+    assert!(panicked.join().is_err());
+    tables.grace_period().unwrap();
+    assert_eq!(drain(&mut tables).counters.queued, 1);
+}
+
+#[test]
 fn tables_that_were_never_completed_are_none() {
     let dir = tempfile::tempdir().unwrap();
     assert!(shared::open(dir.path()).unwrap().is_none());

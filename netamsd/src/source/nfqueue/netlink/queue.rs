@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use tracing::warn;
+
 use super::bind::{self, OVERHEAD, QueueOptions};
 use super::{Inbox, Message, Outbox, QueueError, Socket, gap, messages, wire};
 use crate::source::nfqueue::status::{self, QueueStatus};
@@ -61,6 +63,8 @@ pub struct Queue {
     inbox: Inbox,
     outbox: Outbox,
     last: u32,
+    /// Last id that was given, as it was at the last look while nothing came.
+    given: Option<u32>,
     /// What the kernel answered to a verdict; returned by the next receive.
     refused: Option<i32>,
 }
@@ -79,8 +83,26 @@ impl Queue {
         let mut inbox = Inbox::new(BATCH, OVERHEAD + options.copy_bytes as usize);
         let socket = bind::socket(options, &mut inbox)?;
         let port_id = socket.port_id().map_err(|e| QueueError::Socket(options.number, e))?;
+        let granted = socket.buffer().map_err(|e| QueueError::Socket(options.number, e))?;
+        if granted < 2 * options.buffer_bytes {
+            warn!(
+                "netfilter queue {} has a buffer of {} bytes, not {}: less load is enough to lose packets; raise net.core.rmem_max",
+                options.number,
+                granted / 2,
+                options.buffer_bytes
+            );
+        }
         let outbox = Outbox::with_capacity((BATCH + 1) * VERDICT_BYTES);
-        Ok(Self { number: options.number, socket, port_id, inbox, outbox, last: 0, refused: None })
+        Ok(Self {
+            number: options.number,
+            socket,
+            port_id,
+            inbox,
+            outbox,
+            last: 0,
+            given: None,
+            refused: None,
+        })
     }
 
     /// Its number.
@@ -134,6 +156,7 @@ impl Queue {
                 let Some(mut message) = Message::parse(body) else { continue };
                 message.gap = gap(self.last, message.id);
                 self.last = message.id;
+                self.given = None;
                 if received.packets == 0 {
                     received.first = message.id;
                 }
@@ -150,8 +173,8 @@ impl Queue {
     }
 
     /// Packets that were lost behind the last one received: no later packet has come whose id shows the gap. `None` when some
-    /// wait that have not been received, or the kernel's list does not tell. Call it when each packet received has its
-    /// verdict.
+    /// wait that have not been received, or the kernel's list does not tell, or a gap was seen for the first time: it has to
+    /// be the same at the next call, with no packet received in between. Call it when each packet received has its verdict.
     pub fn lost_behind(&mut self) -> Option<u32> {
         let own = |queue: &Self| queue.status().ok()?.filter(|status| status.port_id == queue.port_id);
         let given = own(self)?.last_id;
@@ -161,6 +184,10 @@ impl Queue {
             return None;
         }
         let lost = given.wrapping_sub(self.last);
+        if lost > 0 && self.given.replace(given) != Some(given) {
+            return None;
+        }
+        self.given = None;
         self.last = given;
         Some(lost)
     }

@@ -37,6 +37,11 @@ pub enum RulesError {
     /// A program cannot be started or talked to.
     #[error("cannot run {0}: {1}")]
     Run(String, io::Error),
+    /// A program did not end, and was killed after so many seconds.
+    #[error(
+        "{0} did not end within {1} s and was killed; see what else changes netfilter rules or holds iptables' lock"
+    )]
+    Late(String, u64),
     /// The output of nft is not what its schema promises.
     #[error("cannot understand what nft lists: {0}")]
     Listing(serde_json::Error),

@@ -185,6 +185,27 @@ impl Rules {
         Ok(there)
     }
 
+    /// Looks which of `gates` the rules that were taken over have; it is theirs from then on. `None` when it is none of them.
+    ///
+    /// # Errors
+    /// When the tool fails.
+    pub fn recognize_gate(&mut self, gates: &[Gate]) -> Result<Option<Gate>, RulesError> {
+        let Some((plan, former)) = self.installed.clone() else { return Ok(None) };
+        for gate in gates {
+            self.installed = Some((plan.clone(), *gate));
+            if self.read()?.is_some() {
+                return Ok(Some(*gate));
+            }
+        }
+        self.installed = Some((plan, former));
+        Ok(None)
+    }
+
+    /// The gate as it was set last.
+    pub fn gate(&self) -> Option<Gate> {
+        self.installed.as_ref().map(|(_, gate)| *gate)
+    }
+
     /// Brings back what was installed.
     ///
     /// # Errors

@@ -1,17 +1,28 @@
 //! Running netfilter's tools: where they are, what they are told, what they say when they fail.
+//!
+//! A tool never outlives the thread that runs it, and never keeps it longer than [`LIMIT`].
 
 use std::{
     env,
-    io::{self, Write},
+    fs::File,
+    io::{self, Read, Seek, Write},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{self, Child, Command, ExitStatus},
+    thread,
+    time::{Duration, Instant},
 };
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::RulesError;
 
 /// Where the tools are on Debian and its relatives; not in everybody's PATH.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// How long a tool may take. Most take milliseconds; iptables waits for others that change rules.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks whether a tool has ended.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// Finds a program in the absolute folders of PATH, and in those of the system.
 ///
@@ -35,34 +46,88 @@ fn is_program(file: &Path) -> bool {
 /// a killed one has not finished is not done behind the back of the next one.
 ///
 /// # Errors
-/// When it cannot be run, or ends otherwise than with 0: then with what it said.
+/// When it cannot be run, takes too long, or ends otherwise than with 0: then with what it said.
 pub fn run(program: &Path, args: &[&str], input: &str) -> Result<String, RulesError> {
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let failed = |e| RulesError::Run(name.clone(), e);
-    let mut command = Command::new(program);
-    command.args(args).env("LC_ALL", "C");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe.
-    unsafe { command.pre_exec(end_with_parent) };
-    let mut child = command.spawn().map_err(failed)?;
-    // A program that fails before it has read everything says why, which is worth more than the broken pipe.
-    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().map_err(failed)?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(refusal(name, &said, &output.status.to_string()));
-    }
-    written.map_err(failed)?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    run_within(LIMIT, program, args, input)
 }
 
-/// Has the calling process killed when the thread that has made it ends (prctl(2)).
-fn end_with_parent() -> io::Result<()> {
-    // SAFETY: no pointers.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+fn run_within(limit: Duration, program: &Path, args: &[&str], input: &str) -> Result<String, RulesError> {
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let failed = |e| RulesError::Run(name.clone(), e);
+    let mut tool = Running::start(program, args, input).map_err(failed)?;
+    let Some(status) = tool.wait(limit).map_err(failed)? else {
+        return Err(RulesError::Late(name, limit.as_secs()));
+    };
+    if !status.success() {
+        let said = text(tool.stderr).map_err(failed)?;
+        return Err(refusal(name, &said, &status.to_string()));
     }
+    text(tool.stdout).map_err(failed)
+}
+
+/// A program that runs. Its streams are files in memory: neither side ever waits for the other one to read or write.
+struct Running {
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+impl Running {
+    fn start(program: &Path, args: &[&str], input: &str) -> io::Result<Self> {
+        let (mut stdin, stdout, stderr) = (memory_file()?, memory_file()?, memory_file()?);
+        stdin.write_all(input.as_bytes())?;
+        stdin.rewind()?;
+        let parent = process::id();
+        let mut command = Command::new(program);
+        command.args(args).env("LC_ALL", "C");
+        command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        // SAFETY: between fork and exec only prctl and getppid are called, which are async-signal-safe.
+        unsafe { command.pre_exec(move || end_with_parent(parent)) };
+        Ok(Self { child: command.spawn()?, stdout, stderr })
+    }
+
+    /// How it has ended; `None` when it has not within `limit`, and was killed.
+    fn wait(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= deadline {
+                self.child.kill()?;
+                self.child.wait()?;
+                return Ok(None);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+fn memory_file() -> io::Result<File> {
+    Ok(memfd_create(c"netams-tool", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+fn text(mut file: File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Has the calling process killed when the thread that has made it ends (prctl(2)). A process that gains capabilities by
+/// its exec, as root's would, is spared (commit_creds of kernel/cred.c): so it gains none.
+fn end_with_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: no pointers; the numbers are what these options ask for.
+    let told = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+    };
+    if !told {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: no pointers.
+    let orphaned = unsafe { libc::getppid() }.cast_unsigned() != parent;
+    if orphaned { Err(io::Error::from_raw_os_error(libc::ECANCELED)) } else { Ok(()) }
 }
 
 /// The error that a failed program's standard error tells of; `status` where it tells nothing.
@@ -78,6 +143,8 @@ fn refusal(tool: String, said: &str, status: &str) -> RulesError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
@@ -106,6 +173,28 @@ mod tests {
             failed("echo 'Fatal: Permission denied (you must be root)' >&2; exit 4"),
             "sh is not permitted to use netfilter; run netamsd as root, or give it CAP_NET_ADMIN, and CAP_NET_RAW for iptables-legacy"
         );
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed() {
+        let sh = find("sh", "dash").unwrap();
+        let hang = ["-c", "exec sleep 60"];
+        let late = run_within(Duration::from_millis(100), &sh, &hang, "").unwrap_err();
+        assert!(matches!(late, RulesError::Late(name, 0) if name == "sh"));
+    }
+
+    /// As root, an exec brings back capabilities that the thread had given up.
+    #[test]
+    fn a_program_ends_with_the_thread_that_runs_it() {
+        let sleep = find("sleep", "coreutils").unwrap();
+        let given_up = move || {
+            caps::clear(None, caps::CapSet::Effective).unwrap();
+            caps::clear(None, caps::CapSet::Permitted).unwrap();
+            Running::start(&sleep, &["60"], "").unwrap()
+        };
+        let mut orphan = thread::spawn(given_up).join().unwrap();
+        let status = orphan.wait(Duration::from_secs(30)).unwrap().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
     }
 
     #[test]

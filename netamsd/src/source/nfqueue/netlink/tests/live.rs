@@ -164,6 +164,7 @@ fn what_is_lost_behind_the_last_packet_is_known_before_the_next_one_comes() {
         let (received, _) = drain(&mut queue);
         assert_eq!(queue.lost_behind(), None, "they wait for their verdict");
         queue.accept_through(received.last, None).unwrap();
+        assert_eq!(queue.lost_behind(), None, "the list may have been ahead of the packet");
         assert_eq!(queue.lost_behind(), Some(20 - received.last));
         assert_eq!(queue.lost_behind(), Some(0), "it is told once");
         wire.send(1);
