@@ -152,6 +152,19 @@ fn missing_capabilities_are_named() {
 }
 
 #[test]
+fn without_programs_their_capabilities_are_not_needed() {
+    if !require_live() {
+        return;
+    }
+    let namespace = Namespace::new(&unique_name());
+    let place = Place::new(&namespace, &Config { source: "off", interfaces: vec![], ..Config::default() });
+    let mut command = namespace.command("setpriv");
+    command.args(["--bounding-set=-bpf,-sys_admin,-perfmon"]).arg(binary("netamsd"));
+    command.arg("--config").arg(place.config_file()).arg("--check");
+    assert_success(&command.output().expect("run netamsd"), "netamsd --check");
+}
+
+#[test]
 fn all_threads_give_up_what_they_do_not_need() {
     if !require_live() {
         return;
@@ -161,9 +174,9 @@ fn all_threads_give_up_what_they_do_not_need() {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("the threads of netamsd");
     for task in tasks {
         let status = fs::read_to_string(task.expect("a thread").path().join("status")).expect("its status");
-        // CAP_NET_ADMIN is bit 12, CAP_BPF bit 39.
+        // CAP_NET_ADMIN is bit 12, CAP_NET_RAW bit 13, CAP_BPF bit 39.
         for set in ["CapPrm", "CapEff"] {
-            assert!(status.contains(&format!("{set}:\t0000008000001000\n")), "{status}");
+            assert!(status.contains(&format!("{set}:\t0000008000003000\n")), "{status}");
         }
     }
 }
@@ -223,6 +236,27 @@ fn a_full_disk_at_start_is_refused() {
         IO,
         &format!("no space left on the disk for {}/state/netams.db; free some", disk.path().display()),
     );
+}
+
+#[test]
+fn no_room_for_the_tables_of_queues_is_refused() {
+    if !require_live() {
+        return;
+    }
+    let namespace = Namespace::new(&unique_name());
+    let disk = SmallDisk::new(1 << 16);
+    let place = Place::new(&namespace, &Config { interfaces: vec!["eth0"], ..Config::nfqueue("exact") });
+    let toml = fs::read_to_string(place.config_file()).expect("read the configuration");
+    let elsewhere = toml.replace(
+        &format!("tables = {:?}", place.path().join("tables")),
+        &format!("tables = {:?}", disk.path().join("tables")),
+    );
+    fs::write(place.config_file(), elsewhere).expect("write the configuration");
+    let (code, said) = place.refused(&mut place.command());
+    assert_eq!(code, IO, "{said}");
+    let sentence = said.lines().last().unwrap_or_default();
+    assert!(sentence.starts_with("netamsd: no room for flow tables of "), "{said}");
+    assert!(sentence.contains(&disk.path().display().to_string()), "{said}");
 }
 
 #[test]

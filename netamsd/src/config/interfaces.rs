@@ -43,11 +43,12 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether rules of nft and iptables can match the same interfaces as `pattern`: it is a name, or the beginning of one and
-/// a `*`. Two kinds of names are out of reach: those that end in iptables' own wildcard `+`, and those with what nft's
-/// grammar does not let through.
+/// a `*`, of letters, digits and `._-@` of ASCII. Other characters mean something to one of the tools. The rules have the
+/// same limit.
 pub fn netfilter_pattern(pattern: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     let fixed = pattern.strip_suffix('*').unwrap_or(pattern);
-    pattern.len() <= NAME_MAX && !pattern.ends_with('+') && !fixed.contains(['*', '?', '"', '\\'])
+    !pattern.is_empty() && pattern.len() <= NAME_MAX && fixed.chars().all(plain)
 }
 
 /// Refuses a pattern that no interface name can match.
@@ -112,14 +113,27 @@ mod tests {
 
     #[test]
     fn netfilter_knows_names_and_beginnings() {
-        for pattern in
-            ["eth0", "wan*", "*", "lo", "eth0.100", "br-0123456789ab", "br-0123456789a*", "a+b", "a+*"]
+        for pattern in ["eth0", "wan*", "*", "lo", "eth0.100", "br-0123456789ab", "br-0123456789a*", "a_b@c"]
         {
             assert!(netfilter_pattern(pattern), "{pattern}");
         }
-        for pattern in
-            ["*eth", "e*0", "**", "eth?", "?", "?*", "eth+", "+", "br-0123456789ab*", "a\"b", "a\\*"]
-        {
+        for pattern in [
+            "*eth",
+            "e*0",
+            "**",
+            "eth?",
+            "?",
+            "?*",
+            "eth+",
+            "+",
+            "a+b",
+            "!eth0",
+            "é",
+            "",
+            "br-0123456789ab*",
+            "a\"b",
+            "a\\*",
+        ] {
             assert!(!netfilter_pattern(pattern), "{pattern}");
         }
     }

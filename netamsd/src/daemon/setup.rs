@@ -133,3 +133,27 @@ pub fn cleanup(config: &Config) -> Result<u64, DaemonError> {
     let held = if programs { kernel::cleanup(&config.kernel.bpffs)? } else { 0 };
     Ok(held + queued)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_and_the_rules_take_the_same_patterns() {
+        let names =
+            ["", "a", "lo", "eth0", "br-0123456789a", "br-0123456789ab", "br-0123456789abc", "\u{e9}", "!"];
+        let around = (0..128u8).map(|byte| format!("a{}b", char::from(byte)));
+        for name in names.into_iter().map(str::to_owned).chain(around) {
+            for pattern in [name.clone(), format!("{name}*"), format!("{name}+"), format!("*{name}")] {
+                let plan = rules::Plan {
+                    chains: vec![rules::Chain::Forward],
+                    interfaces: vec![pattern.clone()],
+                    queues: rules::Queues { first: 0, count: 1 },
+                    output_queue: None,
+                    bypass: true,
+                };
+                assert_eq!(config::netfilter_pattern(&pattern), plan.check().is_ok(), "{pattern:?}");
+            }
+        }
+    }
+}
