@@ -82,7 +82,7 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "source [--json]",
         summary: "show where packets are taken from, how, and how many",
-        help: "`ngctl msg netams: source` switches. Rates are of packets on the wire; queues count a\n\
+        help: "`ngctl msg netams: source kernel` switches. Rates are of packets on the wire; queues count a\n\
                super-packet as one.\n\n\
                Examples:\n  ngctl source\n  ngctl source --json | jq .packets_per_s",
         args: ask::SourceArgs::augment_args,

@@ -58,7 +58,11 @@ impl Meter {
     /// Records the gap before this start.
     pub(super) fn come_back(&mut self) {
         match self.gap() {
-            Ok(notice) => self.notices.insert(0, (unix_ms(), Source::Kernel, notice)),
+            Ok(notice) => {
+                let source =
+                    if self.active == DataSource::Nfqueue { Source::Nfqueue } else { Source::Kernel };
+                self.notices.insert(0, (unix_ms(), source, notice));
+            }
             Err(e) => warn!("the gap before this start is not in the ledger: {e}"),
         }
     }

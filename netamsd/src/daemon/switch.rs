@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use super::{
     drain::{DrainError, outstanding},
     meter::Meter,
+    rates::Rates,
 };
 use crate::{
     config::{DataSource, DefaultPolicy, Mode},
@@ -116,6 +117,7 @@ impl Meter {
         // What the former source had counted belongs to the time before.
         self.drain(true);
         self.at_switch = Some((self.since_ms, self.baselines()));
+        self.rates = Rates::default();
         Ok(())
     }
 
@@ -133,6 +135,7 @@ impl Meter {
         }
         // Hooks that still count know themselves which of them did.
         self.went_on |= counted && !self.kernel_counts();
+        info!("source is {}", name(source));
         self.active = source;
         self.since_ms = unix_ms();
         Ok(())
@@ -395,6 +398,12 @@ impl Meter {
                 Ok(()) => e,
                 Err(worse) => SwitchError::Undecided { why: e.into(), worse: worse.into() },
             });
+        }
+        if policy != self.default_policy {
+            let detail =
+                format!("default policy is {}", if policy == DefaultPolicy::Drop { "drop" } else { "pass" });
+            info!("{detail}");
+            self.notices.push((unix_ms(), Source::Nfqueue, Notice::new("default_policy", detail, 0)));
         }
         self.default_policy = policy;
         Ok(())

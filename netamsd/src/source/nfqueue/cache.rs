@@ -126,6 +126,8 @@ impl Partition {
                 1
             }
         };
+        // What is dropped does not go out again.
+        let way = if way == Way::Through && fate == Fate::Dropped { Way::In } else { way };
         if way != Way::Out {
             counters.packets_in += packets;
         }

@@ -101,10 +101,13 @@ impl Options {
 pub fn can_run(options: &Options) -> Result<String, NfqueueError> {
     let backend = Rules::open(options.backend)?.backend();
     options.plan(false).check()?;
-    let Options { first_queue, queues, .. } = options;
+    // What this host sends has a queue of its own where sizes are stamped.
+    let more = u16::from(options.gso == GsoMode::Auto);
+    let last = options.first_queue + options.queues - 1 + more;
     Ok(format!(
-        "rules by {}, queues from {first_queue}, {queues} with a thread each; {:.1} MiB in {}",
+        "rules by {}, queues {} to {last} with a thread each; {:.1} MiB in {}",
         backend.name(),
+        options.first_queue,
         shared::bytes(options.geometry()) as f64 / f64::from(1 << 20),
         options.folder.display()
     ))
