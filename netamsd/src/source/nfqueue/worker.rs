@@ -260,28 +260,25 @@ impl Service {
     }
 
     fn count(&mut self, message: &Message<'_>, drop: bool, handover: u32) {
-        let bytes = message.payload;
-        let mut parsed = parse_ip(bytes, message.len, message.ethertype, Gso::NONE);
-        let mut fate = Fate::Passed;
         // The gate may have set the bit, and the handover be over.
         let mut mark = message.mark & !self.orders.bit;
-        if message.gso {
-            let stamp = match self.segments {
-                Segments::Stamped(mask) => {
-                    mark &= !mask;
-                    (message.mark & mask) >> mask.trailing_zeros()
-                }
-                _ => 0,
-            };
-            let gso = if stamp != 0 {
-                Gso { size: stamp, segs: 0 }
-            } else {
-                fate = Fate::Estimated;
-                self.infer(&parsed, message)
-            };
-            parsed = parse_ip(bytes, message.len, message.ethertype, gso);
-        } else if let (Parsed::Ip(packet), Some(estimator)) = (&parsed, &mut self.estimator) {
-            estimator.observe(packet, bytes);
+        let mut stamp = 0;
+        if message.gso
+            && let Segments::Stamped(mask) = self.segments
+        {
+            mark &= !mask;
+            stamp = (message.mark & mask) >> mask.trailing_zeros();
+        }
+        let parse = |gso| parse_ip(message.payload, message.len, message.ethertype, gso);
+        let mut parsed = parse(Gso { size: stamp, segs: 0 });
+        let mut fate = Fate::Passed;
+        if message.gso && stamp == 0 {
+            fate = Fate::Estimated;
+            parsed = parse(self.infer(&parsed, message));
+        } else if !message.gso
+            && let (Parsed::Ip(packet), Some(estimator)) = (&parsed, &mut self.estimator)
+        {
+            estimator.observe(packet, message.payload);
         }
         let mut verdict = Verdict::Accept;
         if drop {
