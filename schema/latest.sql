@@ -24,12 +24,14 @@ CREATE TABLE flow (
     vlan       INTEGER NOT NULL,        -- 0: none
     vlan_inner INTEGER NOT NULL,
     fragment   INTEGER NOT NULL,        -- 1: later fragments, ports unknown
-    layer      INTEGER NOT NULL,        -- 0: outermost packet; layers are never added together
+    layer      INTEGER NOT NULL,        -- 0: outermost packet, 1: innermost one of a tunnel; never added together
     first_ms   INTEGER NOT NULL,
     last_ms    INTEGER NOT NULL,
     packets    INTEGER NOT NULL,
     bytes      INTEGER NOT NULL,
-    estimated  INTEGER NOT NULL DEFAULT 0 -- 1: some packets were inferred from super-packets of unknown segment size
+    estimated  INTEGER NOT NULL DEFAULT 0, -- 1: some packets were inferred from super-packets of unknown segment size
+    tunnel     INTEGER NOT NULL DEFAULT 0, -- around an inner packet: 1 IP, 2 GRE, 3 VXLAN, 4 Geneve, 5 Teredo, 6 GTP-U
+    tunnel_key INTEGER NOT NULL DEFAULT 0  -- GRE key, VNI or TEID
 ) STRICT;
 
 -- Rows come in time order, so this index grows at its end only. It also answers `last_ms >= t`: such a row has
@@ -80,7 +82,11 @@ CREATE TABLE ledger (
     queued              INTEGER NOT NULL DEFAULT 0, -- came out of the queues
     queue_lost          INTEGER NOT NULL DEFAULT 0, -- never did: the socket's buffer was full
     queue_full          INTEGER NOT NULL DEFAULT 0, -- never did: the queue was full
-    bypassed            INTEGER NOT NULL DEFAULT 0  -- never were queued: nobody listened, or the full queue let them pass
+    bypassed            INTEGER NOT NULL DEFAULT 0, -- never were queued: nobody listened, or the full queue let them pass
+    inner_packets       INTEGER NOT NULL DEFAULT 0, -- have an inner flow, beside the outer one
+    inner_bytes         INTEGER NOT NULL DEFAULT 0,
+    inner_overflow_packets INTEGER NOT NULL DEFAULT 0, -- have none because the flow table was full
+    inner_overflow_bytes   INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 -- Last committed epoch of each set of flow tables. Both numbers are unsigned 64-bit, stored by their bits.

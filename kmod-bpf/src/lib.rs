@@ -21,11 +21,13 @@ pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
 pub static ANSWER_OBJECT: &[u8] = &ANSWER.0;
 
 /// Version of the layout below; kept in [`Control`].
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 /// Slots of a set.
 pub const WAYS: usize = 4;
 /// `used` of a flow key in the half 0; in the half 1 it is one more, and 0 marks a free slot.
 pub const USED: u8 = 2;
+/// Bits of a [`PrefixKey`] in front of the address.
+pub const SCOPE_BITS: u32 = 96;
 /// Halves of each table.
 pub const HALVES: usize = 2;
 
@@ -35,6 +37,30 @@ pub mod key_flag {
     pub const FRAGMENT: u8 = 1;
     /// Super-packets of unknown segment size; only in user space.
     pub const ESTIMATED: u8 = 2;
+    /// Each of these packets has an inner flow as well.
+    pub const CARRIER: u8 = 4;
+    /// Lowest of the three bits for a [`super::tunnel`].
+    pub const TUNNEL_SHIFT: u8 = 3;
+}
+
+/// What is directly around the packet of an inner flow, in [`FlowKey::flags`].
+pub mod tunnel {
+    /// Nothing: a flow of the outer layer.
+    pub const NONE: u8 = 0;
+    /// IPv4 or IPv6.
+    pub const IP: u8 = 1;
+    /// GRE.
+    pub const GRE: u8 = 2;
+    /// VXLAN.
+    pub const VXLAN: u8 = 3;
+    /// Geneve.
+    pub const GENEVE: u8 = 4;
+    /// Teredo.
+    pub const TEREDO: u8 = 5;
+    /// GTP-U.
+    pub const GTPU: u8 = 6;
+    /// Bits that these numbers take.
+    pub const MASK: u8 = 7;
 }
 
 /// Bits of [`Control::flags`].
@@ -45,6 +71,18 @@ pub mod flag {
     pub const STAMP: u32 = 2;
     /// Two sources run: who counts a packet marks it, and a marked one is not counted again.
     pub const HANDOVER: u32 = 4;
+}
+
+/// What of a packet, beside its addresses, a prefix of the prefix table is bound to.
+pub mod scope {
+    /// Its outer VLAN id.
+    pub const VLAN: u32 = 1;
+    /// Its inner VLAN id.
+    pub const VLAN_INNER: u32 = 2;
+    /// The tunnel around it.
+    pub const TUNNEL: u32 = 4;
+    /// Combinations of these.
+    pub const COMBINATIONS: u32 = 8;
 }
 
 /// Names of the maps in [`OBJECT`].
@@ -79,6 +117,10 @@ pub mod constant {
     pub const MARK: &str = "cfg_mark";
     /// `u32`, 1 to 65535: the `tc_index` of a packet that has been counted as no IP.
     pub const MARK_OTHER: &str = "cfg_mark_other";
+    /// `u32`: 0 accounts the outer layer alone, 1 inner flows too, 2 charges units by them.
+    pub const TUNNELS: &str = "cfg_tunnels";
+    /// `u32`: which of the eight combinations of [`scope`](super::scope) bits units ask for, a bit each.
+    pub const SCOPES: &str = "cfg_scopes";
     /// `u32`: the bit of `skb->mark` that packets carry which have been counted, during a handover.
     pub const HANDOVER: &str = "cfg_handover";
     /// `u32`: the lowest of the 16 bits of `skb->mark` that segment sizes are written to.
@@ -142,13 +184,13 @@ abi!(
         vlan: u16,
         /// Inner VLAN id, 0 where there is none.
         vlan_inner: u16,
-        /// Key of the tunnel around an inner flow, 0 in the outer layer.
+        /// GRE key, VNI or TEID of the tunnel around an inner flow, in host order; 0 where there is none.
         tunnel: u32,
         /// Upper-layer protocol.
         proto: u8,
         /// 4 or 6.
         version: u8,
-        /// [`key_flag`]s.
+        /// [`key_flag`]s, and the kind of tunnel around an inner flow.
         flags: u8,
         /// [`USED`] plus the half that the entry belongs to.
         used: u8,
@@ -204,8 +246,8 @@ abi!(
         proto: u8,
         /// 4 or 6.
         version: u8,
-        /// Zero.
-        reserved: u16,
+        /// 0: outer, 1: inner.
+        layer: u16,
     }
 );
 abi!(
@@ -222,17 +264,25 @@ abi!(
     }
 );
 abi!(
-    /// Key of the prefix table.
-    PrefixKey, 20 {
-        /// Bits, 0 to 128.
+    /// Key of the prefix table; in front of the address 0 is whatever it may be.
+    PrefixKey, 32 {
+        /// Bits, [`SCOPE_BITS`] and 0 to 128 more.
         len: u32,
+        /// Outer VLAN id.
+        vlan: u16,
+        /// Inner VLAN id.
+        vlan_inner: u16,
+        /// Key of the tunnel, if there is a kind.
+        tunnel: u32,
+        /// A [`tunnel`].
+        tunnel_kind: u32,
         /// Address, v4-mapped for IPv4.
         addr: [u8; 16],
     }
 );
 abi!(
     /// Counters of one CPU in one half, in wire packets unless a name says bytes.
-    Counters, 128 {
+    Counters, 192 {
         /// Passed the ingress hooks.
         packets_in: u64,
         /// Passed the egress hooks.
@@ -263,8 +313,12 @@ abi!(
         queued: u64,
         /// Gaps in their ids.
         queue_lost: u64,
+        /// Have an inner flow, for which the tables had no room.
+        inner_overflow_packets: u64,
+        /// Inner layer-3 bytes of those.
+        inner_overflow_bytes: u64,
         /// Zero.
-        reserved: u64,
+        reserved: [u64; 7],
     }
 );
 abi!(

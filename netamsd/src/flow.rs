@@ -28,6 +28,59 @@ impl Source {
     }
 }
 
+/// How the packet of an inner flow is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Encapsulation {
+    /// Directly in IPv4 or IPv6: IPIP, 6in4, 4in6, 6in6.
+    Ip,
+    /// GRE, RFC 2784 and 2890.
+    Gre,
+    /// VXLAN, RFC 7348.
+    Vxlan,
+    /// Geneve, RFC 8926.
+    Geneve,
+    /// Teredo, RFC 4380.
+    Teredo,
+    /// GTP-U, 3GPP TS 29.281.
+    Gtpu,
+}
+
+impl Encapsulation {
+    /// All of them, in the order of the numbers by which the flow tables and the store know them, from 1.
+    pub const ALL: [Self; 6] = [Self::Ip, Self::Gre, Self::Vxlan, Self::Geneve, Self::Teredo, Self::Gtpu];
+
+    /// Number in the flow tables and the store.
+    pub fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// By its number; `None` for 0 and for unknown ones.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number.checked_sub(1)?)).copied()
+    }
+
+    /// Name as it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Gre => "gre",
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+            Self::Teredo => "teredo",
+            Self::Gtpu => "gtpu",
+        }
+    }
+}
+
+/// The tunnel directly around the packet of an inner flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tunnel {
+    /// Its kind.
+    pub kind: Encapsulation,
+    /// GRE key, VNI of VXLAN and Geneve, TEID of GTP-U; 0 where there is none.
+    pub key: u32,
+}
+
 /// Identity of a unidirectional flow. IPv4 addresses are held v4-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
@@ -43,6 +96,8 @@ pub struct FlowKey {
     pub vlan: u16,
     /// Inner VLAN id of QinQ, 0 where there is none.
     pub vlan_inner: u16,
+    /// What is directly around the packet; `None` in the outer layer.
+    pub tunnel: Option<Tunnel>,
     /// Upper-layer protocol, after IPv6 extension headers.
     pub proto: u8,
     /// IP version on the wire, 4 or 6.
@@ -77,6 +132,8 @@ pub struct FlowDelta {
     pub key: FlowKey,
     /// Some of its wire packets were inferred from super-packets whose segment size is not known.
     pub estimated: bool,
+    /// An outer flow's packets that have an inner flow as well.
+    pub carrier: bool,
     /// Wire packets.
     pub packets: u64,
     /// Layer-3 bytes.
@@ -139,10 +196,18 @@ pub struct Counters {
     pub packets_out: u64,
     /// Passed a hook after another hook of ours had counted them.
     pub already_counted: u64,
-    /// In `Batch::flows`.
+    /// In outer flows of `Batch::flows`.
     pub flow_packets: u64,
-    /// Layer-3 bytes in `Batch::flows`.
+    /// Layer-3 bytes of those.
     pub flow_bytes: u64,
+    /// Packets of those that have an inner flow: what inner flows in `Batch::flows` have, which the terms above leave out.
+    pub inner_packets: u64,
+    /// Inner layer-3 bytes of those.
+    pub inner_bytes: u64,
+    /// Packets whose inner flow found the tables full: counted by unit at most.
+    pub inner_overflow_packets: u64,
+    /// Inner layer-3 bytes of those.
+    pub inner_overflow_bytes: u64,
     /// Counted by unit only.
     pub overflow_packets: u64,
     /// Layer-3 bytes of those.
@@ -197,6 +262,16 @@ impl Counters {
         self.lost().wrapping_sub(self.not_queued() as i64)
     }
 
+    /// Adds a flow to the terms of its layer.
+    pub fn add_flow(&mut self, flow: &FlowDelta) {
+        let (packets, bytes) = match flow.key.tunnel {
+            None => (&mut self.flow_packets, &mut self.flow_bytes),
+            Some(_) => (&mut self.inner_packets, &mut self.inner_bytes),
+        };
+        *packets += flow.packets;
+        *bytes += flow.bytes;
+    }
+
     /// Adds `other` to each count.
     pub fn add(&mut self, other: &Self) {
         self.packets_in += other.packets_in;
@@ -204,6 +279,10 @@ impl Counters {
         self.already_counted += other.already_counted;
         self.flow_packets += other.flow_packets;
         self.flow_bytes += other.flow_bytes;
+        self.inner_packets += other.inner_packets;
+        self.inner_bytes += other.inner_bytes;
+        self.inner_overflow_packets += other.inner_overflow_packets;
+        self.inner_overflow_bytes += other.inner_overflow_bytes;
         self.overflow_packets += other.overflow_packets;
         self.overflow_bytes += other.overflow_bytes;
         self.non_ip += other.non_ip;

@@ -277,7 +277,7 @@ fn a_newer_or_damaged_database_is_refused_and_left_alone() {
         &daemon.place,
         &mut daemon.place.command(),
         DATA,
-        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 2; install the newer release",
+        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 3; install the newer release",
     );
     assert!(fs::read(&database).expect("the database") == newer, "the newer database was changed");
 

@@ -13,6 +13,11 @@
 #define NETAMS_USED 2
 #define NETAMS_FRAGMENT 1  /* later fragments, ports unknown */
 #define NETAMS_ESTIMATED 2 /* super-packets of unknown segment size; only in user space */
+#define NETAMS_CARRIER 4   /* each of these packets has an inner flow as well */
+#define NETAMS_TUNNEL_SHIFT 3 /* enum tunnel in three bits; TUNNEL_NONE in the outer layer */
+
+/* What is directly around the packet of an inner flow. */
+enum tunnel { TUNNEL_NONE, TUNNEL_IP, TUNNEL_GRE, TUNNEL_VXLAN, TUNNEL_GENEVE, TUNNEL_TEREDO, TUNNEL_GTPU };
 
 /* Identity of a flow. IPv4 is held v4-mapped; ports and VLAN ids are in network and host order as noted. */
 struct flow_key {
@@ -22,10 +27,10 @@ struct flow_key {
 	__be16 dport;	   /* ICMP: type, code */
 	__u16 vlan;	   /* outer VLAN id, host order, 0 = none */
 	__u16 vlan_inner;  /* inner VLAN id of QinQ, host order, 0 = none */
-	__u32 tunnel;	   /* key of the tunnel around an inner flow, 0 = outer layer */
+	__u32 tunnel;	   /* GRE key, VNI or TEID of the tunnel around an inner flow, host order, 0 = none */
 	__u8 proto;	   /* after IPv6 extension headers */
 	__u8 version;	   /* 4 or 6 */
-	__u8 flags;	   /* NETAMS_FRAGMENT, NETAMS_ESTIMATED */
+	__u8 flags;	   /* NETAMS_FRAGMENT, NETAMS_ESTIMATED, NETAMS_CARRIER, enum tunnel */
 	__u8 used;	   /* NETAMS_USED + half that the entry belongs to; 0 = free slot */
 } __attribute__((aligned(8)));
 
@@ -62,7 +67,7 @@ struct fragment_key {
 	__u32 id; /* as on the wire */
 	__u8 proto; /* the one that the fragment itself names */
 	__u8 version;
-	__u16 reserved;
+	__u16 layer; /* 0: outer, 1: inner */
 };
 
 /* Traffic of an address prefix for which the tables had no room. */
@@ -73,13 +78,20 @@ struct overflow_cell {
 	__u64 out_bytes;
 };
 
-/* Key of the prefix table: longest match of v4-mapped addresses. */
+/*
+ * Key of the prefix table: longest match of v4-mapped addresses, within what else units ask of a packet. There 0 is
+ * whatever it may be.
+ */
 struct prefix_key {
-	__u32 len; /* bits, 0..128 */
+	__u32 len; /* bits, 96..224 */
+	__u16 vlan, vlan_inner;
+	__u32 tunnel;
+	__u32 tunnel_kind; /* enum tunnel */
 	__u8 addr[16];
 };
+#define NETAMS_SCOPE_BITS 96 /* of prefix_key, in front of the address */
 
-/* Counters of one CPU in one half, in wire packets unless a name says bytes. Two cache lines. */
+/* Counters of one CPU in one half, in wire packets unless a name says bytes. Three cache lines. */
 struct counters {
 	__u64 packets_in;
 	__u64 packets_out;
@@ -97,7 +109,10 @@ struct counters {
 	__u64 dropped;	  /* by a verdict: in no flow */
 	__u64 queued;	  /* packets that came out of the queue, super-packets as one */
 	__u64 queue_lost; /* gaps in their ids */
-	__u64 reserved;
+	/* Of packets that have an inner flow, for which the tables had no room. */
+	__u64 inner_overflow_packets;
+	__u64 inner_overflow_bytes;
+	__u64 reserved[7];
 };
 
 /* The daemon writes epoch and flags while programs run; the rest is set before they are attached. */
@@ -115,6 +130,6 @@ struct control {
 #define NETAMS_PAUSED 1	  /* do not count: another source does */
 #define NETAMS_STAMP 2	  /* write segment sizes into the packets' marks, for the netfilter queues */
 #define NETAMS_HANDOVER 4 /* two sources run: who counts a packet marks it, and a marked one is not counted again */
-#define NETAMS_ABI 2
+#define NETAMS_ABI 3
 
 #endif

@@ -21,6 +21,8 @@ const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
 const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted in a flow */
 const volatile __u32 cfg_mark_other = 2;  /* tc_index of one that was not IP: what it carries may be, further up */
 const volatile __u32 cfg_handover = 0;	  /* bit of skb->mark, see NETAMS_HANDOVER */
+const volatile __u32 cfg_tunnels = 0;	  /* 0: the outer layer alone, 1: inner flows too, 2: and units are charged by them */
+const volatile __u32 cfg_scopes = 1;	  /* bit set of the combinations of SCOPE_ bits that units ask for */
 const volatile __u32 cfg_stamp_shift = 16; /* lowest bit of skb->mark that segment sizes go to */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
 
@@ -177,27 +179,50 @@ static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto
 	return 0;
 }
 
-static __always_inline void add_overflow(const struct flow_key *flow, __u32 segs, __u64 bytes, __u32 partition, bool source)
-{
-	struct prefix_key key = { .len = 128 };
-	struct overflow_cell *cell;
-	__u32 *class, index;
+/* What of a packet, beside its addresses, a unit's prefix may be bound to. */
+#define SCOPE_VLAN 1
+#define SCOPE_VLAN_INNER 2
+#define SCOPE_TUNNEL 4
+#define SCOPE_COMBINATIONS 8
 
-	__builtin_memcpy(key.addr, source ? flow->src : flow->dst, 16);
-	class = bpf_map_lookup_elem(&prefixes, &key);
-	if (!class)
-		return;
-	index = partition * cfg_classes + *class;
-	cell = bpf_map_lookup_elem(&overflow, &index);
-	if (!cell)
-		return;
-	if (source) {
-		cell->out_packets += segs;
-		cell->out_bytes += bytes;
-	} else {
-		cell->in_packets += segs;
-		cell->in_bytes += bytes;
+/* To the cell of the longest prefix, in each scope that units have and the packet is in. */
+static __noinline int add_overflow(const struct flow_key *flow, __u64 bytes, __u64 segs_source, __u32 partition)
+{
+	__u32 kind, segs = segs_source >> 1, *class, index;
+	bool source = segs_source & 1;
+	struct prefix_key key;
+	struct overflow_cell *cell;
+
+	if (!flow)
+		return 0;
+	kind = flow->flags >> NETAMS_TUNNEL_SHIFT & 7;
+#pragma unroll
+	for (int scope = 0; scope < SCOPE_COMBINATIONS; scope++) {
+		if (!(cfg_scopes & 1 << scope) || (scope & SCOPE_VLAN && !flow->vlan) ||
+		    (scope & SCOPE_VLAN_INNER && !flow->vlan_inner) || (scope & SCOPE_TUNNEL && !kind))
+			continue;
+		key.len = NETAMS_SCOPE_BITS + 128;
+		key.vlan = scope & SCOPE_VLAN ? flow->vlan : 0;
+		key.vlan_inner = scope & SCOPE_VLAN_INNER ? flow->vlan_inner : 0;
+		key.tunnel = scope & SCOPE_TUNNEL ? flow->tunnel : 0;
+		key.tunnel_kind = scope & SCOPE_TUNNEL ? kind : 0;
+		__builtin_memcpy(key.addr, source ? flow->src : flow->dst, 16);
+		class = bpf_map_lookup_elem(&prefixes, &key);
+		if (!class)
+			continue;
+		index = partition * cfg_classes + *class;
+		cell = bpf_map_lookup_elem(&overflow, &index);
+		if (!cell)
+			continue;
+		if (source) {
+			cell->out_packets += segs;
+			cell->out_bytes += bytes;
+		} else {
+			cell->in_packets += segs;
+			cell->in_bytes += bytes;
+		}
 	}
+	return 0;
 }
 
 static __noinline bool add_spill(struct flow_key *key, __u32 segs, __u64 bytes, __u32 now)
@@ -273,8 +298,8 @@ static __always_inline void account(struct flow_key *key, __u32 segs, __u64 byte
 	}
 	count->overflow_packets += segs;
 	count->overflow_bytes += bytes;
-	add_overflow(key, segs, bytes, partition, true);
-	add_overflow(key, segs, bytes, partition, false);
+	add_overflow(key, bytes, (__u64)segs << 1 | 1, partition);
+	add_overflow(key, bytes, (__u64)segs << 1, partition);
 }
 
 #endif

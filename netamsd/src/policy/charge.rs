@@ -68,11 +68,12 @@ mod tests {
             dport: 2,
             vlan: 0,
             vlan_inner: 0,
+            tunnel: None,
             proto: 17,
             version: 4,
             fragment: false,
         };
-        FlowDelta { key, estimated: false, packets, bytes, first_ms: last_ms - 10, last_ms }
+        FlowDelta { key, estimated: false, carrier: false, packets, bytes, first_ms: last_ms - 10, last_ms }
     }
 
     fn counts(in_packets: u64, in_bytes: u64, out_packets: u64, out_bytes: u64) -> InOut {

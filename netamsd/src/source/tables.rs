@@ -18,10 +18,11 @@ use std::{
 
 use kmod_bpf::{
     Control, FlowKey as AbiKey, FlowSet, FragmentKey, HALVES, OverflowCell, SpillValue, WAYS, key_flag, map,
+    tunnel,
 };
 
 use super::{clock::Clock, mapping::Mapping};
-use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, OverflowDelta, Source};
+use crate::flow::{Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, OverflowDelta, Source, Tunnel};
 
 /// First fragments remembered at once. Fragments of a packet follow each other closely.
 pub const FRAGMENTS: u32 = 8192;
@@ -315,6 +316,7 @@ impl<B: Backing> Tables<B> {
                 batch.flows.push(FlowDelta {
                     key: flow_key(&slot.key),
                     estimated: slot.key.flags & key_flag::ESTIMATED != 0,
+                    carrier: slot.key.flags & key_flag::CARRIER != 0,
                     packets: slot.packets.into(),
                     bytes: slot.bytes,
                     first_ms: clock.stamp_to_unix_ms(set.first[way]),
@@ -328,6 +330,7 @@ impl<B: Backing> Tables<B> {
                 batch.flows.push(FlowDelta {
                     key: flow_key(&key),
                     estimated: key.flags & key_flag::ESTIMATED != 0,
+                    carrier: key.flags & key_flag::CARRIER != 0,
                     packets: value.packets,
                     bytes: value.bytes,
                     first_ms: clock.stamp_to_unix_ms(value.first),
@@ -335,13 +338,12 @@ impl<B: Backing> Tables<B> {
                 });
             }
         }
-        if raw.overflow_packets > 0 {
+        if raw.overflow_packets + raw.inner_overflow_packets > 0 {
             batch.overflow = self.read_overflow(half);
         }
         batch.counters = counters(&raw);
         for flow in &batch.flows {
-            batch.counters.flow_packets += flow.packets;
-            batch.counters.flow_bytes += flow.bytes;
+            batch.counters.add_flow(flow);
         }
         Ok(batch)
     }
@@ -370,7 +372,7 @@ impl<B: Backing> Tables<B> {
             compiler_fence(Ordering::SeqCst);
             set.first = [0; WAYS];
         }
-        if raw.overflow_packets > 0 {
+        if raw.overflow_packets + raw.inner_overflow_packets > 0 {
             let (from, len) = self.half_of(half, self.geometry.classes);
             // SAFETY: as above.
             unsafe { self.memory.overflow.part_mut(from, len) }.fill(OverflowCell::default());
@@ -428,6 +430,8 @@ impl<B: Backing> Tables<B> {
             sum.dropped += c.dropped;
             sum.queued += c.queued;
             sum.queue_lost += c.queue_lost;
+            sum.inner_overflow_packets += c.inner_overflow_packets;
+            sum.inner_overflow_bytes += c.inner_overflow_bytes;
         }
         sum
     }
@@ -459,10 +463,16 @@ fn flow_key(key: &AbiKey) -> FlowKey {
         dport: u16::from_be_bytes(key.dport),
         vlan: key.vlan,
         vlan_inner: key.vlan_inner,
+        tunnel: tunnel(key),
         proto: key.proto,
         version: key.version,
         fragment: key.flags & key_flag::FRAGMENT != 0,
     }
+}
+
+fn tunnel(key: &AbiKey) -> Option<Tunnel> {
+    let kind = Encapsulation::from_number(key.flags >> key_flag::TUNNEL_SHIFT & tunnel::MASK)?;
+    Some(Tunnel { kind, key: key.tunnel })
 }
 
 fn counters(raw: &kmod_bpf::Counters) -> Counters {
@@ -470,8 +480,8 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
         packets_in: raw.packets_in,
         packets_out: raw.packets_out,
         already_counted: raw.already_counted,
-        flow_packets: 0,
-        flow_bytes: 0,
+        inner_overflow_packets: raw.inner_overflow_packets,
+        inner_overflow_bytes: raw.inner_overflow_bytes,
         overflow_packets: raw.overflow_packets,
         overflow_bytes: raw.overflow_bytes,
         non_ip: raw.non_ip,
@@ -484,5 +494,26 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
         queued: raw.queued,
         queue_lost: raw.queue_lost,
         ..Counters::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_and_records_number_tunnels_alike() {
+        let numbers = Encapsulation::ALL.map(Encapsulation::number);
+        let abi = [tunnel::IP, tunnel::GRE, tunnel::VXLAN, tunnel::GENEVE, tunnel::TEREDO, tunnel::GTPU];
+        assert_eq!(numbers, abi);
+        for kind in 0..=tunnel::MASK {
+            let key = AbiKey {
+                flags: key_flag::CARRIER | kind << key_flag::TUNNEL_SHIFT,
+                tunnel: 9,
+                ..AbiKey::default()
+            };
+            let known = abi.contains(&kind).then(|| (kind, 9));
+            assert_eq!(super::tunnel(&key).map(|t| (t.kind.number(), t.key)), known);
+        }
     }
 }

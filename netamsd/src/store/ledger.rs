@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Each unsigned column with its value. A new counter does not compile before it is listed here.
-    fn terms(&mut self) -> [(&'static str, &mut u64); 21] {
+    fn terms(&mut self) -> [(&'static str, &mut u64); 25] {
         let Self { source: _, counters, missed, commits, last_commit_ms: _ } = self;
         let Counters {
             packets_in,
@@ -91,6 +91,10 @@ impl Ledger {
             already_counted,
             flow_packets,
             flow_bytes,
+            inner_packets,
+            inner_bytes,
+            inner_overflow_packets,
+            inner_overflow_bytes,
             overflow_packets,
             overflow_bytes,
             non_ip,
@@ -126,6 +130,10 @@ impl Ledger {
             ("queue_lost", queue_lost),
             ("queue_full", queue_full),
             ("bypassed", bypassed),
+            ("inner_packets", inner_packets),
+            ("inner_bytes", inner_bytes),
+            ("inner_overflow_packets", inner_overflow_packets),
+            ("inner_overflow_bytes", inner_overflow_bytes),
             ("missed", missed),
             ("commits", commits),
         ]

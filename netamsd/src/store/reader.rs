@@ -119,7 +119,7 @@ impl Reader {
             if unit.as_ref().is_some_and(|unit| !unit.contains(key.src) && !unit.contains(key.dst)) {
                 continue;
             }
-            let (packets, bytes, estimated): (i64, i64, bool) = (row.get(12)?, row.get(13)?, row.get(14)?);
+            let (packets, bytes, estimated): (i64, i64, bool) = (row.get(14)?, row.get(15)?, row.get(16)?);
             found.matched += 1;
             found.packets += packets as u64;
             found.bytes += bytes as u64;

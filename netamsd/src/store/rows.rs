@@ -6,12 +6,12 @@ use rusqlite::{Connection, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
 use super::{Metered, RuleCounter, StoreUnit};
-use crate::flow::{FlowKey, UnitCharge};
+use crate::flow::{Encapsulation, FlowKey, Tunnel, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
 macro_rules! flow_columns {
     () => {
-        "id, first_ms, last_ms, version, src, dst, proto, sport, dport, vlan, vlan_inner, fragment"
+        "id, first_ms, last_ms, version, src, dst, proto, sport, dport, vlan, vlan_inner, fragment, tunnel, tunnel_key"
     };
 }
 pub(super) use flow_columns;
@@ -54,7 +54,12 @@ pub(super) fn flow_key(row: &Row<'_>) -> rusqlite::Result<FlowKey> {
         vlan: row.get(9)?,
         vlan_inner: row.get(10)?,
         fragment: row.get(11)?,
+        tunnel: tunnel(row.get(12)?, row.get(13)?),
     })
+}
+
+fn tunnel(kind: u8, key: u32) -> Option<Tunnel> {
+    Encapsulation::from_number(kind).map(|kind| Tunnel { kind, key })
 }
 
 /// Reads a record from [`flow_columns`].
@@ -81,7 +86,7 @@ pub(super) fn load_alive(
         "WITH newest (ms) AS (SELECT max(last_commit_ms) FROM ledger) SELECT ",
         flow_columns!(),
         " FROM newest CROSS JOIN flow INDEXED BY flow_first
-         WHERE first_ms >= newest.ms - ?1 AND last_ms >= newest.ms - ?2 AND layer = 0"
+         WHERE first_ms >= newest.ms - ?1 AND last_ms >= newest.ms - ?2"
     );
     let mut statement = conn.prepare(sql)?;
     let mut rows = statement.query([timeouts.active_ms, timeouts.idle_ms])?;
@@ -106,7 +111,7 @@ pub(super) fn write_flows(
         "INSERT INTO flow (",
         flow_columns!(),
         ", packets, bytes, estimated, layer)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 0)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
     ))?;
     for Change { delta, record } in changes {
         let (packets, bytes) = (delta.packets as i64, delta.bytes as i64);
@@ -130,9 +135,12 @@ pub(super) fn write_flows(
                 key.vlan,
                 key.vlan_inner,
                 key.fragment,
+                key.tunnel.map_or(0, |tunnel| tunnel.kind.number()),
+                key.tunnel.map_or(0, |tunnel| tunnel.key),
                 packets,
                 bytes,
                 delta.estimated,
+                key.tunnel.is_some(),
             ])?;
         }
         meta.longest_flow_ms = meta.longest_flow_ms.max(record.last_ms.saturating_sub(record.first_ms));

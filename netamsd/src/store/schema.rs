@@ -10,8 +10,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::StoreError;
 
 /// Step n leads from `user_version` n to n + 1.
-const STEPS: &[&str] =
-    &[include_str!("../../../schema/0001_init.sql"), include_str!("../../../schema/0002_sources.sql")];
+const STEPS: &[&str] = &[
+    include_str!("../../../schema/0001_init.sql"),
+    include_str!("../../../schema/0002_sources.sql"),
+    include_str!("../../../schema/0003_tunnels.sql"),
+];
 /// The caller comes back, so a busy database is reported rather than waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// A WAL that a burst has blown up is cut back to this size, bytes.

@@ -58,7 +58,7 @@ fn account(frames: &[Frame]) -> Account {
 /// The flow of a packet: of a later fragment that of the latest first one.
 fn join(packet: &Packet, first_fragments: &mut Vec<(FragmentKey, FlowKey)>) -> FlowKey {
     let FlowKey { src, dst, version, .. } = packet.key;
-    let common = |id, proto| FragmentKey { src, dst, id, proto, version, reserved: 0 };
+    let common = |id, proto| FragmentKey { src, dst, id, proto, version, layer: 0 };
     match packet.fragment {
         Fragment::Whole => packet.key,
         Fragment::First { id, proto } => {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs, io, os::fd::AsFd, path::Path};
 
 use aya::maps::{MapData, lpm_trie};
-use kmod_bpf::{Control, FlowKey, SpillValue, map};
+use kmod_bpf::{Control, FlowKey, PrefixKey, SCOPE_BITS, SpillValue, map};
 
 use super::{KernelError, sysbpf};
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
     },
 };
 
-type PrefixTable = aya::maps::LpmTrie<MapData, [u8; 16], u32>;
+/// What of a packet beside its address, and the address: [`kmod_bpf::PrefixKey`] without its length.
+type PrefixData = [u8; size_of::<PrefixKey>() - size_of::<u32>()];
+type PrefixTable = aya::maps::LpmTrie<MapData, PrefixData, u32>;
+const ADDRESS: usize = (SCOPE_BITS / 8) as usize;
 
 /// Tables that the programs fill.
 pub type Tables = tables::Tables<Maps>;
@@ -57,7 +60,9 @@ pub fn initialize(
 ) -> Result<(), KernelError> {
     let mut table = prefix_table(dir)?;
     for (class, &(address, len)) in (1..).zip(prefixes) {
-        let key = lpm_trie::Key::new(u32::from(len), address.octets());
+        let mut data: PrefixData = [0; _];
+        data[ADDRESS..].copy_from_slice(&address.octets());
+        let key = lpm_trie::Key::new(SCOPE_BITS + u32::from(len), data);
         table.insert(&key, class, 0).map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))?;
     }
     let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
@@ -85,7 +90,9 @@ pub fn open(dir: &Path) -> Result<Option<Tables>, KernelError> {
     let mut prefixes = HashMap::new();
     for entry in prefix_table(dir)?.iter() {
         let (prefix, class) = entry.map_err(|e| TablesError::map(&path(map::PREFIXES), e))?;
-        prefixes.insert(class, (prefix.data().into(), prefix.prefix_len() as u8));
+        let mut address = [0; 16];
+        address.copy_from_slice(&prefix.data()[ADDRESS..]);
+        prefixes.insert(class, (address.into(), (prefix.prefix_len() - SCOPE_BITS) as u8));
     }
     let memory = Memory {
         control,

@@ -47,5 +47,5 @@ impl Fragments {
 }
 
 fn identity(key: &FlowKey, id: u32, proto: u8) -> FragmentKey {
-    FragmentKey { src: key.src, dst: key.dst, id, proto, version: key.version, reserved: 0 }
+    FragmentKey { src: key.src, dst: key.dst, id, proto, version: key.version, layer: 0 }
 }

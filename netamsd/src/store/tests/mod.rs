@@ -26,6 +26,7 @@ pub(super) fn key(n: u32) -> FlowKey {
         dport: 53,
         vlan: 0,
         vlan_inner: 0,
+        tunnel: None,
         proto: 17,
         version: 4,
         fragment: false,
@@ -33,7 +34,7 @@ pub(super) fn key(n: u32) -> FlowKey {
 }
 
 pub(super) fn delta(key: FlowKey, packets: u64, bytes: u64, first_ms: i64, last_ms: i64) -> FlowDelta {
-    FlowDelta { key, estimated: false, packets, bytes, first_ms, last_ms }
+    FlowDelta { key, estimated: false, carrier: false, packets, bytes, first_ms, last_ms }
 }
 
 /// A batch whose counters agree with its flows.
@@ -221,6 +222,10 @@ fn the_ledger_keeps_every_term_by_source() {
         queue_lost: 18,
         queue_full: 19,
         bypassed: 20,
+        inner_packets: 21,
+        inner_bytes: 22,
+        inner_overflow_packets: 23,
+        inner_overflow_bytes: 24,
     };
     let flows = vec![delta(key(1), 4, 5, T0 - 2 * HOUR_MS, T0 - 2 * HOUR_MS), delta(key(2), 0, 0, T0, T0)];
     for (n, source) in (1..).zip(Source::ALL) {

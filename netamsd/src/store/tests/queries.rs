@@ -13,6 +13,7 @@ fn sample(dir: &Path) -> Vec<FlowRecord> {
         dport: 443,
         vlan: 7,
         vlan_inner: 4094,
+        tunnel: None,
         proto: 6,
         version: 6,
         fragment: false,
