@@ -512,7 +512,7 @@ mod tests {
                 tunnel: 9,
                 ..AbiKey::default()
             };
-            let known = abi.contains(&kind).then(|| (kind, 9));
+            let known = abi.contains(&kind).then_some((kind, 9));
             assert_eq!(super::tunnel(&key).map(|t| (t.kind.number(), t.key)), known);
         }
     }
