@@ -33,6 +33,12 @@ impl From<Direction> for TcAttachType {
     }
 }
 
+/// The ways in which programs can be attached here, as `kernel.attach` names them: tcx came with Linux 6.6.
+pub fn ways() -> &'static [&'static str] {
+    let tcx = SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_ok();
+    if tcx { &["tcx", "clsact"] } else { &["clsact"] }
+}
+
 /// Kernel ids of the programs on a hook: those of tcx, then those of clsact, each in the order in which they run.
 pub fn programs(namespace: &Namespace, device: &str, direction: Direction) -> Vec<u32> {
     let query = || SchedClassifier::query_tcx(device, direction.into());

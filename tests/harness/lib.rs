@@ -41,6 +41,15 @@ pub fn require_live() -> bool {
     false
 }
 
+/// Packets, bytes, or packets a second for a test: all of `full`, or as many per cent of it as `NETAMS_TRAFFIC` says. An
+/// emulated processor is slow, and what is counted is exact with less as well.
+#[must_use]
+pub fn amount(full: u64) -> u64 {
+    let Ok(percent) = std::env::var("NETAMS_TRAFFIC") else { return full };
+    let percent: u64 = percent.parse().unwrap_or_else(|_| panic!("NETAMS_TRAFFIC is {percent:?}, and not per cent"));
+    (full * percent / 100).max(1)
+}
+
 fn live() -> Result<(), &'static str> {
     if !nix::unistd::geteuid().is_root() {
         return Err("needs root for namespaces and BPF");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use crate::amount;
 use crate::blast::Blast;
 use crate::frame::{Frame, UDP};
 use crate::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, CLIENT6, Lab, SERVER_MAC, SERVER6, SINK4, SV0_MAC};
@@ -56,7 +57,7 @@ struct Stream {
 }
 
 impl Load {
-    /// Begins to send so many packets a second from the client: IPv4.
+    /// Begins to send so many packets a second, an [`amount`], from the client: IPv4.
     pub fn start(lab: &Lab, rate: u64) -> Self {
         let mut load = Self { stop: Arc::default(), streams: Vec::new() };
         load.add(lab, &lab.client, "cl0", frames(), rate, BYTES);
@@ -80,7 +81,7 @@ impl Load {
         rate: u64,
         bytes: u64,
     ) {
-        let blast = Blast::new(frames, u64::MAX).rate(rate).until(&self.stop);
+        let blast = Blast::new(frames, u64::MAX).rate(amount(rate)).until(&self.stop);
         let before = device(&lab.router, device_name).rx_packets;
         let sender = from.spawn(move || blast.transmit("eth0").expect("send frames"));
         self.streams.push(Stream { sender, device: device_name, before, bytes });

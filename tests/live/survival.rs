@@ -54,7 +54,10 @@ fn killed_twenty_times(attach: &'static str) {
 #[test]
 fn kill9_under_load_loses_and_doubles_nothing_with_tcx() {
     if require_live() {
-        killed_twenty_times("tcx");
+        match hooks::ways().contains(&"tcx") {
+            true => killed_twenty_times("tcx"),
+            false => println!("skipped: this kernel has no tcx"),
+        }
     }
 }
 
@@ -90,7 +93,7 @@ fn on_exit_detach_commits_everything_and_leaves_no_program() {
         return;
     }
     let lab = Lab::new();
-    for attach in ["tcx", "clsact"] {
+    for attach in hooks::ways() {
         // An interval longer than the test: what is counted is committed because the daemon ends.
         let config = Config { attach, interval_ms: 60_000, ..Config::default() };
         let mut daemon = Daemon::start(&lab.router, &config);
@@ -237,7 +240,7 @@ fn source_off_takes_over_nothing_and_leaves_no_program() {
         return;
     }
     let lab = Lab::new();
-    for attach in ["tcx", "clsact"] {
+    for attach in hooks::ways() {
         let config = Config { attach, ..Config::default() };
         let mut daemon = Daemon::start(&lab.router, &config);
         let sent = Blast::new(frames(), 1_000).send(&lab.client, "eth0", &lab.router, "cl0");

@@ -4,7 +4,7 @@ use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::{CLIENT4, CLIENT6, Lab, Offloads, SERVER4, SERVER6};
 use netams_tests::ledger::{assert_ledger, flow_total};
-use netams_tests::require_live;
+use netams_tests::{amount, require_live};
 use netams_tests::tcp::{Transfer, transfer};
 use netams_tests::truth::Traffic;
 
@@ -16,7 +16,7 @@ fn counts_exactly(offloads: Offloads, bytes: u64, config: Config) {
     let (mut upload, mut download) = (Traffic::default(), Traffic::default());
     for (version, reverse) in [(4, false), (4, true), (6, false), (6, true)] {
         let port = 5200 + u16::from(version) + u16::from(reverse);
-        let sent = transfer(&lab, Transfer { port, bytes, version, reverse });
+        let sent = transfer(&lab, Transfer { port, bytes: amount(bytes), version, reverse });
         upload += sent.client;
         download += sent.server;
         let (client, server) = match version {

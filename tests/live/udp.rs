@@ -6,7 +6,7 @@ use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::{Lab, Offloads, SINK4, SINK6};
 use netams_tests::ledger::{assert_ledger, flow_total};
-use netams_tests::require_live;
+use netams_tests::{amount, require_live};
 use netams_tests::truth::qdisc;
 use netams_tests::udp::Datagrams;
 
@@ -18,6 +18,7 @@ fn counts_exactly(offloads: Offloads, config: &Config) {
             [(64, 100_000, None), (8192, 5_000, None), (60_000, 1_000, Some(1400))].into_iter().enumerate()
         {
             let port = 9000 + 10 * family as u16 + kind as u16;
+            let count = amount(count);
             let datagrams = Datagrams { to: SocketAddr::new(sink, port), size, count, segment };
             let before = qdisc(&lab.client);
             datagrams.send(&lab.client);
