@@ -54,6 +54,12 @@ impl Config {
         Self { source: "nfqueue", nfqueue: format!("gso = {gso:?}"), ..Self::default() }
     }
 
+    /// Rules are made with this tool.
+    pub fn backend(mut self, name: &str) -> Self {
+        self.nfqueue.push_str(&format!("\nbackend = {name:?}"));
+        self
+    }
+
     /// Verdicts are enforced.
     pub fn divert(mut self) -> Self {
         self.top.push_str("mode = \"divert\"\n");

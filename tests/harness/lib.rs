@@ -46,7 +46,8 @@ pub fn require_live() -> bool {
 #[must_use]
 pub fn amount(full: u64) -> u64 {
     let Ok(percent) = std::env::var("NETAMS_TRAFFIC") else { return full };
-    let percent: u64 = percent.parse().unwrap_or_else(|_| panic!("NETAMS_TRAFFIC is {percent:?}, and not per cent"));
+    let percent: u64 =
+        percent.parse().unwrap_or_else(|_| panic!("NETAMS_TRAFFIC is {percent:?}, and not per cent"));
     (full * percent / 100).max(1)
 }
 

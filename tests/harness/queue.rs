@@ -27,6 +27,13 @@ pub struct Line {
     pub last_id: u32,
 }
 
+/// The tools that can make rules with queues here, as `nfqueue.backend` names them: the nft statement is not in every kernel.
+pub fn backends(namespace: &Namespace) -> &'static [&'static str] {
+    let statement = "add table ip t; add chain ip t c; add rule ip t c queue num 0";
+    let tried = namespace.command("nft").args(["-c", statement]).output().expect("run nft");
+    if tried.status.success() { &["iptables", "nft"] } else { &["iptables"] }
+}
+
 /// The queues of a namespace, as the kernel lists them.
 pub fn list(namespace: &Namespace) -> Vec<Line> {
     let path = "/proc/thread-self/net/netfilter/nfnetlink_queue";

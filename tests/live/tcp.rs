@@ -4,9 +4,9 @@ use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::{CLIENT4, CLIENT6, Lab, Offloads, SERVER4, SERVER6};
 use netams_tests::ledger::{assert_ledger, flow_total};
-use netams_tests::{amount, require_live};
 use netams_tests::tcp::{Transfer, transfer};
 use netams_tests::truth::Traffic;
+use netams_tests::{amount, require_live};
 
 fn counts_exactly(offloads: Offloads, bytes: u64, config: Config) {
     let lab = Lab::with(offloads, 1500);

@@ -6,9 +6,9 @@ use netams_tests::config::Config;
 use netams_tests::daemon::Daemon;
 use netams_tests::lab::{Lab, Offloads, SINK4, SINK6};
 use netams_tests::ledger::{assert_ledger, flow_total};
-use netams_tests::{amount, require_live};
 use netams_tests::truth::qdisc;
 use netams_tests::udp::Datagrams;
+use netams_tests::{amount, require_live};
 
 fn counts_exactly(offloads: Offloads, config: &Config) {
     let lab = Lab::with(offloads, 1500);
