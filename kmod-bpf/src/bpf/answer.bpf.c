@@ -44,37 +44,52 @@ static __always_inline int say(__u32 layer, enum parsed parsed, const struct pac
 	return 1;
 }
 
-__noinline int say_inner(struct __sk_buff *skb, __u32 l4_proto, __u32 vlans, __u32 segs)
+/* For the inner packet: the offset of the upper-layer header << 32, its protocol << 24, and the VLAN ids in 12 bits each. */
+static __always_inline __u64 say_outer(struct __sk_buff *skb, const bool ethernet)
 {
 	struct packet p;
-	bool found = l4_proto && parse_inner(skb, l4_proto >> 8, l4_proto, vlans, segs, &p);
+	enum parsed parsed = parse(skb, ethernet, &p);
+
+	say(OUTER, parsed, &p);
+	if (parsed != PARSED_IP || !p.l4 || !may_tunnel(p.proto, p.ports))
+		return 0;
+	return (__u64)p.l4 << 32 | (__u32)p.proto << 24 | p.vlan_inner << 12 | p.vlan;
+}
+
+/* Functions of their own: each has its stack only while it runs. */
+__noinline __u64 say_outer_ethernet(struct __sk_buff *skb)
+{
+	return say_outer(skb, true);
+}
+
+__noinline __u64 say_outer_l3(struct __sk_buff *skb)
+{
+	return say_outer(skb, false);
+}
+
+__noinline int say_inner(struct __sk_buff *skb, __u64 outer)
+{
+	__u32 layer = OUTER, vlans = (outer & 0xfff) | (outer >> 12 & 0xfff) << 16;
+	struct answer *a = bpf_map_lookup_elem(&answer, &layer);
+	struct packet p;
+	bool found = a && outer && parse_inner(skb, outer >> 32, outer >> 24, vlans, a->segs, &p);
 
 	if (!found)
 		clear(&p);
 	return say(INNER, found ? PARSED_IP : PARSED_NON_IP, &p);
 }
 
-static __always_inline int say_both(struct __sk_buff *skb, const bool ethernet)
-{
-	struct packet p;
-	enum parsed parsed = parse(skb, ethernet, &p);
-	bool look = parsed == PARSED_IP && p.l4 && may_tunnel(p.proto, p.ports);
-
-	return say(OUTER, parsed, &p) &&
-	       say_inner(skb, look ? p.l4 << 8 | p.proto : 0, p.vlan | (__u32)p.vlan_inner << 16, p.segs);
-}
-
 SEC("classifier")
 int answer_ethernet(struct __sk_buff *skb)
 {
-	return say_both(skb, true);
+	return say_inner(skb, say_outer_ethernet(skb)) == 1;
 }
 
 /* BPF_PROG_TEST_RUN gives programs of this type the packet without its Ethernet header, as a device that has none would. */
 SEC("cgroup_skb/ingress")
 int answer_l3(struct __sk_buff *skb)
 {
-	return say_both(skb, false);
+	return say_inner(skb, say_outer_l3(skb)) == 1; /* no other value is allowed */
 }
 
 char _license[] SEC("license") = "GPL";
