@@ -22,6 +22,8 @@ pub struct Config {
     pub spill: u32,
     /// `kernel.on_exit`.
     pub on_exit: &'static str,
+    /// `kernel.tunnels`.
+    pub tunnels: &'static str,
     /// `accounting.interval_ms`.
     pub interval_ms: u32,
     /// `state`, when it is not to be in the daemon's own folder.
@@ -41,6 +43,7 @@ impl Default for Config {
             flows: 4096,
             spill: 16384,
             on_exit: "detach",
+            tunnels: "outer",
             interval_ms: 200,
             state: None,
             extra: String::new(),
@@ -76,7 +79,7 @@ impl Config {
         let written = write!(
             text,
             "state = {state:?}\nsource = {:?}\n{}\
-             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
+             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\ntunnels = {:?}\nbpffs = {:?}\n\
              [accounting]\ninterval_ms = {}\n\
              [nfqueue]\ntables = {:?}\n{}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
@@ -88,6 +91,7 @@ impl Config {
             self.flows,
             self.spill,
             self.on_exit,
+            self.tunnels,
             place.join("bpf"),
             self.interval_ms,
             place.join("tables"),
