@@ -18,7 +18,7 @@ mod truth;
 use std::collections::BTreeMap;
 
 use kmod_bpf::FlowKey;
-use netamsd::packet::{self, Fragment, Gso, Parsed};
+use netamsd::packet::{self, Fragment, Gso, Link, Parsed};
 
 use captures::Frame;
 use kernel::{Kernel, Layer, Said};
@@ -76,7 +76,7 @@ fn compare(kernel: &Kernel, frame: &[u8], gso: Gso, name: &str) -> Vec<Said> {
 /// A frame of an Ethernet device: of a raw IP packet, one with an Ethernet header put in front.
 fn with_ethernet_header(frame: &Frame) -> Option<Vec<u8>> {
     match (frame.link, frame.ethertype()) {
-        (captures::ETHERNET, _) => Some(frame.data.clone()),
+        (Link::Ethernet, _) => Some(frame.data.clone()),
         (_, Some(ethertype)) => Some([&[0; 12][..], &ethertype.to_be_bytes(), &frame.data].concat()),
         _ => None,
     }
