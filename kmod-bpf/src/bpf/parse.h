@@ -141,7 +141,7 @@ static __always_inline __u32 tcp_header(const struct frame *f, __u32 l4)
  */
 static __always_inline void count_segments(const struct frame *f, struct packet *p, __u32 l3, __u32 len, const bool outer)
 {
-	__u32 size = f->gso_size, segs = f->gso_segs, headers = p->l4 - l3, end;
+	__u32 size = f->gso_size, segs = f->gso_segs, headers = p->l4 - l3, inside;
 
 	p->bytes = len;
 	if (likely(!size))
@@ -152,13 +152,15 @@ static __always_inline void count_segments(const struct frame *f, struct packet 
 	} else if (p->proto == IPPROTO_TCP) {
 		headers += tcp_header(f, p->l4);
 	} else {
-		end = outer ? tunnel_headers(f->skb, p->l4, p->proto) : 0;
-		if (end)
-			headers = end - l3;
-		else if (p->proto == IPPROTO_UDP && !tunnel_port(p->ports >> 16))
+		inside = outer ? tunnel_headers(f->skb, p->l4, p->proto) : 0;
+		if (inside) {
+			headers = (inside & 0xffff) - l3 - (inside >> 16);
+			len -= inside >> 16;
+		} else if (p->proto == IPPROTO_UDP && !tunnel_port(p->ports >> 16)) {
 			headers += 8;
-		else
+		} else {
 			p->headers_unknown = true;
+		}
 	}
 	if (!segs)
 		segs = len > headers ? (len - headers + size - 1) / size : 1;
@@ -259,12 +261,19 @@ out:
 	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | ((off - begin) >> 1 & WALKED_LENGTH);
 }
 
+#define JUMBO_HEADER 8
+
+static __always_inline bool is_jumbo(const __u8 *hop)
+{
+	return hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION;
+}
+
 /* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
 static __always_inline __u32 jumbo_header(const struct frame *f, __u32 off)
 {
 	__u8 buf[4], *hop = header(f, off, sizeof(buf), buf);
 
-	return hop && hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION ? 8 : 0;
+	return hop && is_jumbo(hop) ? JUMBO_HEADER : 0;
 }
 
 static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, struct packet *p, const bool outer)

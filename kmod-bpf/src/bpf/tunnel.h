@@ -181,16 +181,18 @@ static __always_inline __u64 decapsulate(struct __sk_buff *skb, __u32 off, __u32
 	return proto == IPPROTO_UDP ? below_udp(skb, off) : 0;
 }
 
+#define UPPER_SIX (1 << 15)
 #define UPPER_VALID (1 << 24)
+#define UPPER_JUMBO (1 << 25) /* where it is a super-packet, its hop-by-hop header is not on the wire */
 
 /*
- * Of an IP header: bits 0-14 offset of the upper layer, 0 where nothing is to be looked for there; 15 version 6; 16-23
- * protocol; UPPER_VALID. 0: it is malformed.
+ * Of an IP header: bits 0-14 offset of the upper layer, 0 where nothing is to be looked for there; 16-23 protocol; UPPER_
+ * flags. 0: it is malformed.
  */
 __noinline __u32 upper_layer(struct __sk_buff *skb, __u32 found)
 {
-	__u32 off = found & MAX_OFFSET, words;
-	__u8 head[40];
+	__u32 off = found & MAX_OFFSET, words, flags = UPPER_VALID;
+	__u8 head[40], hop[4];
 	__u64 walked;
 
 	if (bpf_skb_load_bytes(skb, off, head, 20))
@@ -200,17 +202,21 @@ __noinline __u32 upper_layer(struct __sk_buff *skb, __u32 found)
 		if (words < 5 || byte_at(skb, off + words * 4 - 1) < 0)
 			return 0;
 		off = (head[6] & 0x1f) || head[7] ? 0 : off + words * 4;
-		return UPPER_VALID | head[9] << 16 | (off > MAX_OFFSET ? 0 : off);
+		return flags | head[9] << 16 | (off > MAX_OFFSET ? 0 : off);
 	}
 	if (head[0] >> 4 != 6 || (found & FOUND_MASK) == FOUND_IPV4 || bpf_skb_load_bytes(skb, off, head, 40))
 		return 0;
 	off += 40;
+	flags |= UPPER_SIX;
+	if (!head[4] && !head[5] && head[6] == IPPROTO_HOPOPTS && !bpf_skb_load_bytes(skb, off, hop, sizeof(hop)) &&
+	    is_jumbo(hop))
+		flags |= UPPER_JUMBO;
 	if (is_extension(head[6])) {
 		walked = walk_extensions(skb, off, head[6]);
 		off = walked & WALKED_LENGTH ? off + (walked & WALKED_LENGTH) * 2 : 0;
 		head[6] = walked >> 16;
 	}
-	return UPPER_VALID | 1 << 15 | head[6] << 16 | (off > MAX_OFFSET ? 0 : off);
+	return flags | head[6] << 16 | (off > MAX_OFFSET ? 0 : off);
 }
 
 /* The innermost packet that was found. */
@@ -218,7 +224,8 @@ struct innermost {
 	__u32 l3, l4; /* offsets; l4 is 0 where there is none to be read */
 	__u32 tunnel; /* key of what is directly around it */
 	__u16 vlan, vlan_inner;
-	__u8 kind; /* enum tunnel */
+	__u8 unsent; /* bytes of jumbo headers, of all packets inside the outermost one */
+	__u8 kind;   /* enum tunnel */
 	__u8 proto;
 	bool six;
 };
@@ -248,25 +255,32 @@ static __always_inline bool find_innermost(struct __sk_buff *skb, __u32 l4, __u8
 		in->tunnel = found >> 32;
 		in->kind = found >> FOUND_KIND_SHIFT & 7;
 		in->proto = upper >> 16;
-		in->six = upper & 1 << 15;
+		in->six = upper & UPPER_SIX;
+		in->unsent += upper & UPPER_JUMBO ? JUMBO_HEADER : 0;
 	}
 	return in->l3;
 }
 
-/* Where the headers end that each segment of a tunnel's super-packet carries; 0: not known. */
+/*
+ * Where the headers end that each segment of a tunnel's super-packet carries; in the upper half, bytes of them that are not on
+ * the wire. 0: not known.
+ */
 __noinline __u32 tunnel_headers(struct __sk_buff *skb, __u32 l4, __u32 proto)
 {
 	struct innermost in = {};
-	int offset;
+	__be16 ports[2] = {};
+	int words;
 
 	if (l4 > MAX_OFFSET || !find_innermost(skb, l4, proto, &in) || !in.l4)
 		return 0;
-	if (in.proto == IPPROTO_UDP)
-		return in.l4 + 8;
-	if (in.proto != IPPROTO_TCP)
+	if (in.proto == IPPROTO_TCP) {
+		words = byte_at(skb, in.l4 + 12);
+		return (in.l4 + (words < 0 ? 0 : (words >> 4) * 4)) | in.unsent << 16;
+	}
+	if (in.proto != IPPROTO_UDP)
 		return 0;
-	offset = byte_at(skb, in.l4 + 12);
-	return in.l4 + (offset < 0 ? 0 : (offset >> 4) * 4);
+	bpf_skb_load_bytes(skb, in.l4, ports, sizeof(ports));
+	return tunnel_port(ports[1]) ? 0 : (in.l4 + 8) | in.unsent << 16;
 }
 
 /*

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{ip::*, segments::JUMBO_OPTION, *};
 
 const SRC: [u8; 4] = [10, 0, 0, 1];
 const DST: [u8; 4] = [192, 0, 2, 7];

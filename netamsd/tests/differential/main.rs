@@ -19,7 +19,7 @@ mod wrap;
 use std::collections::BTreeMap;
 
 use kmod_bpf::{FlowKey, key_flag, tunnel};
-use netamsd::packet::{self, Fragment, Gso, Packet, Parsed};
+use netamsd::packet::{self, Fragment, Gso, Link, Packet, Parsed};
 
 use captures::Frame;
 use kernel::{Answers, Kernel, Layer, Said};
@@ -84,7 +84,7 @@ fn compare(kernel: &Kernel, frame: &[u8], gso: Gso, name: &str) -> Vec<Answers> 
 /// A frame of an Ethernet device: of a raw IP packet, one with an Ethernet header put in front.
 fn with_ethernet_header(frame: &Frame) -> Option<Vec<u8>> {
     match (frame.link, frame.ethertype()) {
-        (captures::ETHERNET, _) => Some(frame.data.clone()),
+        (Link::Ethernet, _) => Some(frame.data.clone()),
         (_, Some(ethertype)) => Some([&[0; 12][..], &ethertype.to_be_bytes(), &frame.data].concat()),
         _ => None,
     }
