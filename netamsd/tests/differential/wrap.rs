@@ -67,7 +67,7 @@ fn outer(random: &mut Random, proto: u8, len: usize) -> ([u8; 2], Vec<u8>) {
         header.resize(40, byte);
         return ([0x86, 0xdd], header);
     }
-    let length = (len as u16 + 20).to_be_bytes();
+    let length = (len as u16).wrapping_add(20).to_be_bytes();
     // Mostly whole, now and then a first fragment or a later one.
     let flags = *random.pick(&[0, 0, 0, 0, 0x20, 0x01]);
     let mut header = vec![0x45, 0, length[0], length[1], byte, 1, flags, 0, 64, proto];
