@@ -22,8 +22,6 @@ pub struct Config {
     pub spill: u32,
     /// `kernel.on_exit`.
     pub on_exit: &'static str,
-    /// `kernel.tunnels`.
-    pub tunnels: &'static str,
     /// `accounting.interval_ms`.
     pub interval_ms: u32,
     /// `state`, when it is not to be in the daemon's own folder.
@@ -43,7 +41,6 @@ impl Default for Config {
             flows: 4096,
             spill: 16384,
             on_exit: "detach",
-            tunnels: "outer",
             interval_ms: 200,
             state: None,
             extra: String::new(),
@@ -79,7 +76,7 @@ impl Config {
         let written = write!(
             text,
             "state = {state:?}\nsource = {:?}\n{}\
-             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\ntunnels = {:?}\nbpffs = {:?}\n\
+             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
              [accounting]\ninterval_ms = {}\n\
              [nfqueue]\ntables = {:?}\n{}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
@@ -91,7 +88,6 @@ impl Config {
             self.flows,
             self.spill,
             self.on_exit,
-            self.tunnels,
             place.join("bpf"),
             self.interval_ms,
             place.join("tables"),

@@ -22,7 +22,6 @@ pub mod lab;
 pub mod ledger;
 pub mod load;
 pub mod ns;
-pub mod overlay;
 pub mod poll;
 pub mod queue;
 pub mod stream;
