@@ -22,7 +22,9 @@ pub fn below_link(random: &mut Random, frame: &mut Vec<u8>) {
     let (kind, header): ([u8; 2], Vec<u8>) = match random.below(4) {
         0 => ([0x88, 0x64], [&PPPOE[..], &[0x00, if six { 0x57 } else { 0x21 }]].concat()),
         1 => ([0x88, 0x64], [&PPPOE[..], &[if six { 0x57 } else { 0x21 }]].concat()),
-        2 => ([0x88, 0x64], [&PPPOE[..], &[0x02, *random.pick(&[0x81, 0x83, 0x85])], &labels(random)].concat()),
+        2 => {
+            ([0x88, 0x64], [&PPPOE[..], &[0x02, *random.pick(&[0x81, 0x83, 0x85])], &labels(random)].concat())
+        }
         _ => ([0x88, *random.pick(&[0x47, 0x48])], labels(random)),
     };
     frame[l3 - 2..l3].copy_from_slice(&kind);
@@ -157,5 +159,6 @@ fn udp(port: [u8; 2], to: bool, payload: Vec<u8>) -> Vec<u8> {
     let other = [0xc0, 0x01];
     let (source, destination) = if to { (other, port) } else { (port, other) };
     let length = (payload.len() as u16).wrapping_add(8).to_be_bytes();
-    [&[source[0], source[1], destination[0], destination[1], length[0], length[1], 0, 0], &payload[..]].concat()
+    [&[source[0], source[1], destination[0], destination[1], length[0], length[1], 0, 0], &payload[..]]
+        .concat()
 }
