@@ -12,7 +12,7 @@ pub(super) const IPV6_HEADER: usize = 40;
 
 pub(super) const HOP_BY_HOP: u8 = 0;
 pub(super) const ICMP: u8 = 1;
-pub(super) const IPV4: u8 = 4;
+pub(super) const IPIP: u8 = 4;
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 const DCCP: u8 = 33;
@@ -25,10 +25,12 @@ const ICMPV6: u8 = 58;
 pub(super) const DESTINATION_OPTIONS: u8 = 60;
 const SCTP: u8 = 132;
 const MOBILITY: u8 = 135;
-const UDP_LITE: u8 = 136;
+pub(super) const UDP_LITE: u8 = 136;
 
 /// The packet that is announced, as one on the wire; of a super-packet, whose length fields say nothing, with all its bytes.
 /// `None` is a malformed one.
+// Inlined, as a packet is long to be handed on.
+#[inline]
 pub(super) fn parse(captured: Captured, announced: Announced) -> Option<Packet> {
     let Announced { version, l3, tags: [vlan, vlan_inner] } = announced;
     let mut packet = match version {
@@ -44,6 +46,7 @@ pub(super) fn parse(captured: Captured, announced: Announced) -> Option<Packet> 
     Some(packet)
 }
 
+#[inline]
 fn parse_ipv4(captured: Captured, l3: usize) -> Option<Packet> {
     let ip: &[u8; IPV4_HEADER] = bytes(captured.data, l3)?;
     let header = usize::from(ip[0] & 15) * 4;
@@ -127,6 +130,7 @@ pub(super) fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS | MOBILITY)
 }
 
+#[inline]
 fn packet(
     data: &[u8],
     mut key: FlowKey,

@@ -8,7 +8,7 @@ use kmod_bpf::{FlowKey, key_flag, tunnel};
 
 use super::{
     Announced, Captured, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Gso, Packet, Version, bytes,
-    ip::{self, GRE, IPV4, IPV6, UDP},
+    ip::{self, GRE, IPIP, IPV6, UDP},
     link,
     segments::{self, Headers},
 };
@@ -65,16 +65,14 @@ pub(super) struct Innermost {
 }
 
 pub(super) fn innermost(captured: Captured, outer: &Packet) -> Option<Innermost> {
-    let mut found = None;
-    let mut around = *outer;
-    let mut unsent = 0;
+    let mut found: Option<Innermost> = None;
     for _ in 0..MAX_LEVELS {
-        let Some(packet) = carried(captured, &around) else { break };
+        let (around, mut unsent) = found.as_ref().map_or((outer, 0), |found| (&found.packet, found.unsent));
+        let Some(packet) = carried(captured, around) else { break };
         if captured.gso.size != 0 {
-            unsent += segments::jumbo_header(captured.data, &around);
+            unsent += segments::jumbo_header(captured.data, around);
         }
         found = Some(Innermost { packet, unsent });
-        around = packet;
     }
     found
 }
@@ -84,7 +82,7 @@ fn carried(captured: Captured, around: &Packet) -> Option<Packet> {
     let data = captured.data;
     let at = around.l4?;
     let Tunnel { kind, key, payload } = match around.key.proto {
-        IPV4 => Tunnel { kind: tunnel::IP, key: 0, payload: Payload::Ip(Version::V4, at) },
+        IPIP => Tunnel { kind: tunnel::IP, key: 0, payload: Payload::Ip(Version::V4, at) },
         IPV6 => Tunnel { kind: tunnel::IP, key: 0, payload: Payload::Ip(Version::V6, at) },
         GRE => gre(data, at)?,
         UDP => udp(data, at, &around.key)?,

@@ -131,5 +131,5 @@ fn captures_give_what_the_truth_says() {
         assert_eq!(account, truth(&name), "user space, truth: {name}");
         inner_packets += account.inner.values().map(|(packets, _)| packets).sum::<u64>();
     }
-    println!("{inner_packets} packets in tunnels");
+    assert_eq!(inner_packets, 800, "packets in tunnels");
 }
