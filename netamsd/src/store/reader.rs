@@ -93,7 +93,7 @@ impl Reader {
         };
         let sql = format!(
             "SELECT {columns}, packets, bytes, estimated FROM flow {scan}
-             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = 0
+             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = ?9
                 AND src BETWEEN ?3 AND ?4 AND dst BETWEEN ?5 AND ?6
                 AND (?7 IS NULL OR proto = ?7)
                 AND (?8 IS NULL OR sport = ?8 OR dport = ?8)",
@@ -113,6 +113,7 @@ impl Reader {
             dst.1.octets(),
             selection.proto,
             selection.port,
+            selection.inner,
         ])?;
         while let Some(row) = rows.next()? {
             let key = rows::flow_key(row)?;

@@ -21,6 +21,8 @@ pub struct FlowSelection {
     pub port: Option<u16>,
     /// Records with packets at or after this time, milliseconds UTC since 1970.
     pub since_ms: Option<i64>,
+    /// Inner flows of tunnels instead of outer ones.
+    pub inner: bool,
     /// Order, largest or newest first.
     pub order: FlowOrder,
     /// At most this many records; the totals count the others too.

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::{FlowSelection, Flows, Ledger, Reader, RuleCounter, StoreConfig, StoreUnit, Writer};
-use crate::flow::{Batch, Counters, FlowDelta, FlowKey, InOut, Source, UnitCharge};
+use crate::flow::{Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, Source, Tunnel, UnitCharge};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Some time in 2026, at a full hour.

@@ -145,3 +145,24 @@ fn a_reader_sees_new_commits_and_holds_up_nobody() {
         assert_eq!(reader.flows(&FlowSelection::default()).unwrap().packets, epoch);
     }
 }
+
+#[test]
+fn layers_are_never_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tunnel = |kind, key| Some(Tunnel { kind, key });
+    let keys = [None, tunnel(Encapsulation::Gre, 0), tunnel(Encapsulation::Vxlan, u32::MAX)]
+        .map(|tunnel| FlowKey { tunnel, ..key(1) });
+    let flows: Vec<_> = (1..).zip(keys).map(|(n, key)| delta(key, n, 100 * n, T0, T0)).collect();
+    open(dir.path()).commit(&batch(1, flows.clone()), &[], T0).unwrap();
+    // A new start knows each of them again.
+    open(dir.path()).commit(&batch(2, flows), &[], T0).unwrap();
+    let reader = Reader::open(dir.path()).unwrap();
+    for (inner, expected, packets, bytes) in [(false, &keys[..1], 2, 200), (true, &keys[1..], 10, 1000)] {
+        let order = FlowOrder::Bytes;
+        let found = reader.flows(&FlowSelection { inner, order, ..FlowSelection::default() }).unwrap();
+        let mut of: Vec<FlowKey> = found.flows.iter().map(|flow| flow.key).collect();
+        of.reverse();
+        assert_eq!(of, expected);
+        assert_eq!((found.packets, found.bytes), (packets, bytes));
+    }
+}
