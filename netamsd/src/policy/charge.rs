@@ -3,51 +3,72 @@
 //! Counts are first added up by class and only then spread over the units of each class, so that nested groups cost
 //! nothing per flow. A lookup is cheaper than remembering the class of every address.
 
+use std::net::Ipv6Addr;
+
 use rustc_hash::FxHashMap;
 
 use super::{Units, Zone};
-use crate::flow::{Batch, InOut, UnitCharge};
+use crate::flow::{Batch, FlowDelta, InOut, Layer, UnitCharge};
 
 impl Units {
     /// What a batch adds to each unit, one entry a unit and hour, ascending.
     ///
     /// A flow's counts are `out` for each unit of its source and `in` for each unit of its destination, in the hour of
-    /// its last packet. A unit with both sides gets both. Overflow has no time of its own and falls in the hour of
-    /// `now_ms`.
+    /// its last packet. A unit with both sides gets both. By the inner layer, a packet in a tunnel is charged as its inner
+    /// flow and not as the outer one that carries it; by the outer layer, inner flows are not charged. Overflow has no time
+    /// of its own and falls in the hour of `now_ms`.
     pub fn charge(&self, batch: &Batch, zone: &Zone, now_ms: i64) -> Vec<UnitCharge> {
         let mut by_class: FxHashMap<(u32, i64), InOut> = FxHashMap::default();
         let mut hour = 0..0;
-        for flow in &batch.flows {
+        for flow in batch.flows.iter().filter(|flow| is_charged(flow, batch.charged)) {
             if !hour.contains(&flow.last_ms) {
                 hour = zone.hour_start(flow.last_ms)..zone.next_hour(flow.last_ms);
             }
-            let source = by_class.entry((self.class_of(flow.key.src), hour.start)).or_default();
-            source.out_packets += flow.packets;
-            source.out_bytes += flow.bytes;
-            let destination = by_class.entry((self.class_of(flow.key.dst), hour.start)).or_default();
-            destination.in_packets += flow.packets;
-            destination.in_bytes += flow.bytes;
+            let classes = |address: Ipv6Addr| self.classes_of(flow.key.scope(), address);
+            for class in classes(flow.key.src) {
+                let source = by_class.entry((class, hour.start)).or_default();
+                source.out_packets += flow.packets;
+                source.out_bytes += flow.bytes;
+            }
+            for class in classes(flow.key.dst) {
+                let destination = by_class.entry((class, hour.start)).or_default();
+                destination.in_packets += flow.packets;
+                destination.in_bytes += flow.bytes;
+            }
         }
         let now = zone.hour_start(now_ms);
         for overflow in &batch.overflow {
-            by_class.entry((self.class_of(overflow.address), now)).or_default().add(&overflow.counts);
+            let class = self.class_in(overflow.scope, overflow.address);
+            by_class.entry((class, now)).or_default().add(&overflow.counts);
         }
         self.by_unit(by_class)
     }
 
     /// Adds up classes to units.
     fn by_unit(&self, by_class: FxHashMap<(u32, i64), InOut>) -> Vec<UnitCharge> {
-        let mut by_unit: FxHashMap<(u32, i64), InOut> = FxHashMap::default();
+        let mut by_unit: FxHashMap<(u32, i64), [i64; 4]> = FxHashMap::default();
         for ((class, hour_ms), counts) in by_class {
-            for unit in self.of_class(class) {
-                by_unit.entry((unit.0, hour_ms)).or_default().add(&counts);
+            let counts = [counts.in_packets, counts.in_bytes, counts.out_packets, counts.out_bytes];
+            for (unit, weight) in self.of_class(class) {
+                let sums = by_unit.entry((unit.0, hour_ms)).or_default();
+                sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += weight * count as i64);
             }
         }
-        let charges = by_unit.into_iter();
-        let mut charges: Vec<_> =
-            charges.map(|((unit, hour_ms), counts)| UnitCharge { unit, hour_ms, counts }).collect();
+        let charge = |((unit, hour_ms), sums): ((u32, i64), [i64; 4])| {
+            // Below 0 only where a former configuration had other scopes, whose overflow cannot be told apart.
+            let [in_packets, in_bytes, out_packets, out_bytes] = sums.map(|sum| sum.max(0) as u64);
+            UnitCharge { unit, hour_ms, counts: InOut { in_packets, in_bytes, out_packets, out_bytes } }
+        };
+        let mut charges: Vec<_> = by_unit.into_iter().map(charge).collect();
         charges.sort_unstable_by_key(|charge| (charge.unit, charge.hour_ms));
         charges
+    }
+}
+
+fn is_charged(flow: &FlowDelta, layer: Layer) -> bool {
+    match layer {
+        Layer::Outer => flow.key.tunnel.is_none(),
+        Layer::Inner => !flow.carrier,
     }
 }
 

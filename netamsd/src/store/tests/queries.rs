@@ -61,7 +61,7 @@ fn flows_come_back_as_they_were_selected_and_ordered() {
         ("no unit", FlowSelection { unit: Some(vec![]), ..any.clone() }, vec![]),
         (
             "unit on either side",
-            FlowSelection { unit: Some(vec![(tcp6.src, tcp6.src), (b, b)]), ..any.clone() },
+            FlowSelection { unit: Some(vec![(Scope::ANY, vec![(tcp6.src, tcp6.src), (b, b)])]), ..any.clone() },
             vec![4, 1, 3],
         ),
         ("since", FlowSelection { since_ms: Some(T0 + 4), ..last.clone() }, vec![1, 4]),
