@@ -190,7 +190,9 @@ pub enum UnitProblem {
     #[error("has gre_key and vni, but a packet is directly in one tunnel, remove one of them")]
     TwoTunnels,
     /// A tunnel's key where units are charged by what is around it.
-    #[error("has {0}, but the packets in tunnels are charged only with accounting.charge = \"inner\", set that or remove it")]
+    #[error(
+        "has {0}, but the packets in tunnels are charged only with accounting.charge = \"inner\", set that or remove it"
+    )]
     TunnelNotCharged(&'static str),
     /// A group with selectors of its own.
     #[error("is a group with {0}, give that to its members instead")]

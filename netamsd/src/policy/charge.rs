@@ -75,9 +75,9 @@ fn is_charged(flow: &FlowDelta, layer: Layer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::UnitKind;
-    use super::super::units::tests::{mapped, unit};
+    use super::super::units::tests::{mapped, scoped, unit};
     use super::*;
-    use crate::flow::{FlowDelta, FlowKey, OverflowDelta};
+    use crate::flow::{Encapsulation, FlowKey, OverflowDelta, Scope, Tunnel};
 
     const HOUR_MS: i64 = 3_600_000;
 
@@ -99,6 +99,10 @@ mod tests {
 
     fn counts(in_packets: u64, in_bytes: u64, out_packets: u64, out_bytes: u64) -> InOut {
         InOut { in_packets, in_bytes, out_packets, out_bytes }
+    }
+
+    fn overflow(scope: Scope, address: &str, counts: InOut) -> OverflowDelta {
+        OverflowDelta { scope, address: mapped(address), counts }
     }
 
     fn charge(batch: &Batch, now_ms: i64) -> Vec<UnitCharge> {
@@ -157,9 +161,9 @@ mod tests {
     #[test]
     fn overflow_falls_in_the_current_hour() {
         let overflow = vec![
-            OverflowDelta { address: mapped("10.0.0.1"), counts: counts(1, 10, 2, 20) },
-            OverflowDelta { address: mapped("10.9.0.0"), counts: counts(4, 40, 8, 80) },
-            OverflowDelta { address: mapped("192.0.2.1"), counts: counts(9, 9, 9, 9) },
+            overflow(Scope::ANY, "10.0.0.1", counts(1, 10, 2, 20)),
+            overflow(Scope::ANY, "10.9.0.0", counts(4, 40, 8, 80)),
+            overflow(Scope::ANY, "192.0.2.1", counts(9, 9, 9, 9)),
         ];
         let expected = [
             UnitCharge { unit: 0, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
@@ -167,5 +171,79 @@ mod tests {
             UnitCharge { unit: 2, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
         ];
         assert_eq!(charge(&Batch { overflow, ..Batch::default() }, HOUR_MS + 1), expected);
+    }
+
+    /// A packet in a tunnel from 192.0.2.1 to 192.0.2.2, and one that no tunnel carries.
+    fn layers() -> Vec<FlowDelta> {
+        let mut inner = flow("10.0.0.1", "10.0.0.2", 1, 100, 5);
+        inner.key.tunnel = Some(Tunnel { kind: Encapsulation::Vxlan, key: 7 });
+        let outer = FlowDelta { carrier: true, ..flow("192.0.2.1", "192.0.2.2", 1, 150, 5) };
+        vec![outer, inner, flow("192.0.2.1", "10.0.0.1", 1, 40, 5)]
+    }
+
+    #[test]
+    fn one_layer_is_charged() {
+        let vni = Scope { tunnel: layers()[1].key.tunnel, ..Scope::ANY };
+        let units = Units::new(&[
+            unit("carrier", UnitKind::Net, &["192.0.2.0/24"]),
+            unit("lan", UnitKind::Net, &["10.0.0.0/8"]),
+            scoped("tenant", &["10.0.0.2/32"], vni),
+            unit("all", UnitKind::Group, &["carrier", "lan", "tenant"]),
+        ]);
+        let utc = Zone::parse("UTC").unwrap();
+        let charge = |charged| {
+            let batch = Batch { flows: layers(), charged, ..Batch::default() };
+            let charges = units.charge(&batch, &utc, 0);
+            charges.iter().map(|charge| (charge.unit, charge.counts)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            charge(Layer::Outer),
+            [(0, counts(1, 150, 2, 190)), (1, counts(1, 40, 0, 0)), (3, counts(2, 190, 2, 190))]
+        );
+        assert_eq!(
+            charge(Layer::Inner),
+            [
+                (0, counts(0, 0, 1, 40)),
+                (1, counts(2, 140, 1, 100)),
+                (2, counts(1, 100, 0, 0)),
+                (3, counts(2, 140, 2, 140)),
+            ]
+        );
+    }
+
+    #[test]
+    fn overflow_is_charged_to_the_units_of_its_scope() {
+        let [ten, twenty] = [10, 20].map(|vlan| Scope { vlan, ..Scope::ANY });
+        let units = Units::new(&[
+            unit("lan", UnitKind::Net, &["10.1.0.0/16"]),
+            scoped("ten", &["10.0.0.0/8"], ten),
+            scoped("twenty", &["10.0.0.0/8"], twenty),
+            unit("all", UnitKind::Group, &["lan", "ten", "twenty"]),
+        ]);
+        // What a source counts of a packet to 10.1.0.1 in VLAN 10, two to 10.0.0.1 there, and four to 10.1.0.1 elsewhere.
+        let overflow = vec![
+            overflow(Scope::ANY, "10.1.0.0", counts(5, 500, 0, 0)),
+            overflow(ten, "10.1.0.0", counts(1, 100, 0, 0)),
+            overflow(ten, "10.0.0.0", counts(2, 200, 0, 0)),
+        ];
+        let charges = units.charge(&Batch { overflow, ..Batch::default() }, &Zone::parse("UTC").unwrap(), 0);
+        let charge = |unit, counts| UnitCharge { unit, hour_ms: 0, counts };
+        assert_eq!(
+            charges,
+            [
+                charge(0, counts(5, 500, 0, 0)),
+                charge(1, counts(3, 300, 0, 0)),
+                charge(3, counts(7, 700, 0, 0)),
+            ]
+        );
+    }
+
+    #[test]
+    fn overflow_of_a_scope_that_is_gone_is_charged_to_nobody() {
+        let units = Units::new(&[unit("lan", UnitKind::Net, &["10.0.0.0/8"])]);
+        let gone = Scope { vlan: 10, ..Scope::ANY };
+        let overflow = vec![overflow(gone, "10.0.0.0", counts(5, 500, 0, 0))];
+        let charges = units.charge(&Batch { overflow, ..Batch::default() }, &Zone::parse("UTC").unwrap(), 0);
+        assert_eq!(charges, []);
     }
 }

@@ -117,11 +117,8 @@ fn prefix_of(data: &PrefixData, len: u32) -> Prefix {
     let [v0, v1, i0, i1, t0, t1, t2, t3, k0, k1, k2, k3, address @ ..] = *data;
     let kind = Encapsulation::from_number(u32::from_ne_bytes([k0, k1, k2, k3]) as u8);
     let tunnel = kind.map(|kind| Tunnel { kind, key: u32::from_ne_bytes([t0, t1, t2, t3]) });
-    let scope = Scope {
-        vlan: u16::from_ne_bytes([v0, v1]),
-        vlan_inner: u16::from_ne_bytes([i0, i1]),
-        tunnel,
-    };
+    let scope =
+        Scope { vlan: u16::from_ne_bytes([v0, v1]), vlan_inner: u16::from_ne_bytes([i0, i1]), tunnel };
     Prefix { scope, address: address.into(), len: (len - SCOPE_BITS) as u8 }
 }
 

@@ -6,7 +6,9 @@
 
 use std::{path::Path, sync::atomic::Ordering};
 
-use kmod_bpf::{Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCell, SpillValue, USED, WAYS, key_flag};
+use kmod_bpf::{
+    Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCell, SpillValue, USED, WAYS, key_flag,
+};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{

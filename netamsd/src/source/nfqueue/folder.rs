@@ -20,7 +20,8 @@ impl NfqueueSource {
             return Ok(());
         }
         let geometry = self.options.geometry();
-        let fits = |t: &Tables| t.geometry() == geometry && t.is_for(self.options.tunnels, &self.options.prefixes);
+        let fits =
+            |t: &Tables| t.geometry() == geometry && t.is_for(self.options.tunnels, &self.options.prefixes);
         if let Some(at) = self.former.iter().position(fits) {
             self.tables = Some(self.former.remove(at));
             return Ok(());
@@ -34,8 +35,8 @@ impl NfqueueSource {
         let dir = root.join(format!("{id:016x}"));
         shared::private_folder(&dir).map_err(failed)?;
         let Options { store, tunnels, prefixes, .. } = &self.options;
-        let made = shared::create(&dir, geometry, id, *store, *tunnels, prefixes)
-            .and_then(|()| shared::open(&dir));
+        let made =
+            shared::create(&dir, geometry, id, *store, *tunnels, prefixes).and_then(|()| shared::open(&dir));
         match made {
             Ok(tables) => self.tables = tables,
             Err(e) => {

@@ -75,8 +75,7 @@ mod tests {
     fn each_scope_around_a_packet_has_its_own() {
         let vlan = |vlan| Scope { vlan, ..Scope::ANY };
         let tunnel = |key| Some(Tunnel { kind: Encapsulation::Gre, key });
-        let prefix =
-            |scope, text: &str, len| Prefix { scope, address: text.parse().unwrap(), len };
+        let prefix = |scope, text: &str, len| Prefix { scope, address: text.parse().unwrap(), len };
         let index = PrefixIndex::new([
             (1, prefix(Scope::ANY, "::ffff:10.0.0.0", 104)),
             (2, prefix(vlan(10), "::ffff:10.0.0.0", 104)),
