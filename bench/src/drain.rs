@@ -8,7 +8,7 @@ use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use netamsd::{
     policy::{UnitConfig, UnitKind, Units, Zone},
     source::{
-        Clock,
+        Clock, Tunnels,
         kernel::{self, Constants, maps},
         tables::Geometry,
         unix_ms,

@@ -534,7 +534,25 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
 
 #[cfg(test)]
 mod tests {
+    use kmod_bpf::scope;
+
     use super::*;
+    use crate::flow::Scope;
+
+    #[test]
+    fn programs_and_units_number_selections_alike() {
+        let tunnel = Some(Tunnel { kind: Encapsulation::Gre, key: 0 });
+        for (asked, bits) in [
+            (Scope::ANY, 0),
+            (Scope { vlan: 1, ..Scope::ANY }, scope::VLAN),
+            (Scope { vlan_inner: 1, ..Scope::ANY }, scope::VLAN_INNER),
+            (Scope { tunnel, ..Scope::ANY }, scope::TUNNEL),
+            (Scope { vlan: 4094, vlan_inner: 1, tunnel }, scope::VLAN | scope::VLAN_INNER | scope::TUNNEL),
+        ] {
+            assert_eq!(u32::from(asked.selection()), bits, "{asked:?}");
+        }
+        assert_eq!(u32::from(Scope::SELECTIONS), scope::COMBINATIONS);
+    }
 
     #[test]
     fn tables_and_records_number_tunnels_alike() {

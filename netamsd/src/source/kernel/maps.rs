@@ -146,3 +146,32 @@ fn prefix_table(dir: &Path) -> Result<PrefixTable, TablesError> {
 fn mapping<T>(dir: &Path, name: &str, len: usize) -> Result<Mapping<T>, TablesError> {
     Mapping::new(pinned(dir, name)?.fd().as_fd(), len).map_err(|e| TablesError::map(&dir.join(name), e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_prefixes_are_those_of_the_programs() {
+        let tunnel = Some(Tunnel { kind: Encapsulation::Geneve, key: 0x12_3456 });
+        let prefix = Prefix {
+            scope: Scope { vlan: 10, vlan_inner: 20, tunnel },
+            address: "2001:db8::7".parse().unwrap(),
+            len: 48,
+        };
+        let data = prefix_data(&prefix);
+        let value = |name: &str| {
+            let field = PrefixKey::FIELDS.iter().find(|(field, ..)| *field == name);
+            let (_, offset, size) = *field.unwrap();
+            data[offset - size_of::<u32>()..][..size].to_vec()
+        };
+        assert_eq!(value("vlan"), 10u16.to_ne_bytes());
+        assert_eq!(value("vlan_inner"), 20u16.to_ne_bytes());
+        assert_eq!(value("tunnel"), 0x12_3456u32.to_ne_bytes());
+        assert_eq!(value("tunnel_kind"), u32::from(kmod_bpf::tunnel::GENEVE).to_ne_bytes());
+        assert_eq!(value("addr"), prefix.address.octets());
+        for prefix in [prefix, Prefix { scope: Scope::ANY, len: 0, ..prefix }] {
+            assert_eq!(prefix_of(&prefix_data(&prefix), SCOPE_BITS + u32::from(prefix.len)), prefix);
+        }
+    }
+}
