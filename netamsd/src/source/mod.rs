@@ -11,6 +11,7 @@ pub mod tables;
 use std::io::{self, Read};
 
 pub use clock::{Clock, unix_ms};
+pub use tables::Tunnels;
 
 /// Random odd numbers: seeds of hashes, identities of tables.
 fn random() -> io::Result<[u64; 8]> {

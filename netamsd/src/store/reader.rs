@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, params};
 
 use super::rows::{self, flow_columns};
-use super::selection::{AddressSet, Largest};
+use super::selection::{Largest, UnitFlows};
 use super::{FlowOrder, FlowSelection, StoreError, schema};
 use crate::flow::{FlowKey, InOut};
 
@@ -100,7 +100,7 @@ impl Reader {
             columns = flow_columns!()
         );
         let (src, dst) = (selection.src.unwrap_or(ALL), selection.dst.unwrap_or(ALL));
-        let unit = selection.unit.clone().map(AddressSet::new);
+        let unit = selection.unit.clone().map(UnitFlows::new);
         let mut found = Flows::default();
         let mut largest = Largest::new(selection.top);
         let mut statement = tx.prepare_cached(&sql)?;
@@ -117,7 +117,7 @@ impl Reader {
         ])?;
         while let Some(row) = rows.next()? {
             let key = rows::flow_key(row)?;
-            if unit.as_ref().is_some_and(|unit| !unit.contains(key.src) && !unit.contains(key.dst)) {
+            if unit.as_ref().is_some_and(|unit| !unit.contains(&key)) {
                 continue;
             }
             let (packets, bytes, estimated): (i64, i64, bool) = (row.get(14)?, row.get(15)?, row.get(16)?);

@@ -42,7 +42,7 @@ fn batch(epoch: u64, flows: Vec<FlowDelta>) -> Batch {
     let flow_packets = flows.iter().map(|f| f.packets).sum();
     let flow_bytes = flows.iter().map(|f| f.bytes).sum();
     let counters = Counters { packets_in: flow_packets, flow_packets, flow_bytes, ..Counters::default() };
-    Batch { source: Source::Kernel, table: TABLE, epoch, flows, overflow: Vec::new(), counters }
+    Batch { source: Source::Kernel, table: TABLE, epoch, flows, counters, ..Batch::default() }
 }
 
 /// What a unit that receives everything is charged for `batch`.
