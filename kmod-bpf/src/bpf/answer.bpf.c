@@ -71,12 +71,13 @@ __noinline int say_inner(struct __sk_buff *skb, __u64 outer)
 {
 	__u32 layer = OUTER, vlans = (outer & 0xfff) | (outer >> 12 & 0xfff) << 16;
 	struct answer *a = bpf_map_lookup_elem(&answer, &layer);
-	struct packet p;
-	bool found = a && outer && parse_inner(skb, outer >> 32, outer >> 24, vlans, a->segs, &p);
+	struct inner *in = this_inner();
+	bool found;
 
-	if (!found)
-		clear(&p);
-	return say(INNER, found ? PARSED_IP : PARSED_NON_IP, &p);
+	if (!a || !in)
+		return 0;
+	found = outer && find_inner(skb, outer >> 24, vlans) && parse_inner(skb, a->segs);
+	return say(INNER, found ? PARSED_IP : PARSED_NON_IP, &in->p);
 }
 
 SEC("classifier")

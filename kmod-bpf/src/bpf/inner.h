@@ -8,22 +8,19 @@
 #include "cache.h"
 #include "tunnel.h"
 
-/*
- * Adds the packet inside one whose upper-layer header is at `l4`; says whether there is one. `partition` is half * cpus + cpu;
- * the other arguments are those of parse_inner. A function of its own, of numbers only: verified once.
- */
-__noinline int account_inner(struct __sk_buff *skb, __u32 l4_proto, __u32 vlans, __u32 segs, __u32 partition)
+/* Adds what parse_inner has said to its flow; `partition` is half * cpus + cpu. */
+__noinline int account_inner(__u32 partition)
 {
 	struct counters *count = bpf_map_lookup_elem(&counters, &partition);
+	struct inner *in = this_inner();
 	struct flow_key key;
-	struct packet p;
 
-	if (!count || !parse_inner(skb, l4_proto >> 8, l4_proto, vlans, segs, &p))
+	if (!count || !in)
 		return 0;
-	make_key(&p, NETAMS_USED + (partition >= cfg_cpus), &key);
-	if (p.fragment != WHOLE)
-		join_fragments(&key, p.fragment_id, p.fragment_proto, p.fragment | INNER_LAYER);
-	account_in(&key, p.segs, p.bytes, partition, count, true);
+	make_key(&in->p, NETAMS_USED + (partition >= cfg_cpus), &key);
+	if (in->p.fragment != WHOLE)
+		join_fragments(&key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
+	account_in(&key, in->p.segs, in->p.bytes, partition, count, true);
 	return 1;
 }
 

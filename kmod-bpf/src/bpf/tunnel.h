@@ -181,6 +181,7 @@ static __always_inline __u64 decapsulate(struct __sk_buff *skb, __u32 off, __u32
 	return proto == IPPROTO_UDP ? below_udp(skb, off) : 0;
 }
 
+#define IPV6_HEADER 40
 #define UPPER_SIX (1 << 15)
 #define UPPER_VALID (1 << 24)
 #define UPPER_JUMBO (1 << 25) /* where it is a super-packet, its hop-by-hop header is not on the wire */
@@ -192,10 +193,10 @@ static __always_inline __u64 decapsulate(struct __sk_buff *skb, __u32 off, __u32
 __noinline __u32 upper_layer(struct __sk_buff *skb, __u32 found)
 {
 	__u32 off = found & MAX_OFFSET, words, flags = UPPER_VALID;
-	__u8 head[40], hop[4];
+	__u8 head[12], hop[4];
 	__u64 walked;
 
-	if (bpf_skb_load_bytes(skb, off, head, 20))
+	if (bpf_skb_load_bytes(skb, off, head, sizeof(head)))
 		return 0;
 	if (head[0] >> 4 == 4 && (found & FOUND_MASK) != FOUND_IPV6) {
 		words = head[0] & 15;
@@ -204,9 +205,9 @@ __noinline __u32 upper_layer(struct __sk_buff *skb, __u32 found)
 		off = (head[6] & 0x1f) || head[7] ? 0 : off + words * 4;
 		return flags | head[9] << 16 | (off > MAX_OFFSET ? 0 : off);
 	}
-	if (head[0] >> 4 != 6 || (found & FOUND_MASK) == FOUND_IPV4 || bpf_skb_load_bytes(skb, off, head, 40))
+	if (head[0] >> 4 != 6 || (found & FOUND_MASK) == FOUND_IPV4 || byte_at(skb, off + IPV6_HEADER - 1) < 0)
 		return 0;
-	off += 40;
+	off += IPV6_HEADER;
 	flags |= UPPER_SIX;
 	if (!head[4] && !head[5] && head[6] == IPPROTO_HOPOPTS && !bpf_skb_load_bytes(skb, off, hop, sizeof(hop)) &&
 	    is_jumbo(hop))
@@ -219,8 +220,8 @@ __noinline __u32 upper_layer(struct __sk_buff *skb, __u32 found)
 	return flags | head[6] << 16 | (off > MAX_OFFSET ? 0 : off);
 }
 
-/* The innermost packet that was found. */
-struct innermost {
+/* The innermost packet that was found, and what it says. */
+struct inner {
 	__u32 l3, l4; /* offsets; l4 is 0 where there is none to be read */
 	__u32 tunnel; /* key of what is directly around it */
 	__u16 vlan, vlan_inner;
@@ -228,19 +229,42 @@ struct innermost {
 	__u8 kind;   /* enum tunnel */
 	__u8 proto;
 	bool six;
+	struct packet p;
 };
 
-/* Looks for it from the upper-layer header of the outermost packet on, whose VLAN ids `in` has. */
-static __always_inline bool find_innermost(struct __sk_buff *skb, __u32 l4, __u8 proto, struct innermost *in)
-{
-	in->l3 = 0;
-	in->l4 = l4;
-	in->proto = proto;
-#pragma unroll
-	for (int i = 0; i < MAX_TUNNELS; i++) {
-		__u64 found = in->l4 ? decapsulate(skb, in->l4, in->proto) : 0, below = found;
-		__u32 upper;
+/* Where the functions below hand it on: none of them has stack for what the others need. A CPU has one packet at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inner);
+} inner SEC(".maps");
 
+static __always_inline struct inner *this_inner(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&inner, &zero);
+}
+
+/*
+ * Looks for it; says whether there is one. `l4_proto` is the offset of the outermost packet's upper-layer header << 8 and its
+ * protocol, `vlans` are its VLAN ids, the inner one in the upper half.
+ */
+__noinline int find_inner(struct __sk_buff *skb, __u32 l4_proto, __u32 vlans)
+{
+	struct inner *in = this_inner();
+	__u32 l4 = l4_proto >> 8, proto = l4_proto & 0xff, upper;
+	__u64 found, below;
+
+	if (!in)
+		return 0;
+	in->l3 = 0;
+	in->vlan = vlans;
+	in->vlan_inner = vlans >> 16;
+	in->unsent = 0;
+	for (int i = 0; i < MAX_TUNNELS; i++) {
+		below = found = l4 && l4 <= MAX_OFFSET ? decapsulate(skb, l4, proto) : 0;
 		if ((found & FOUND_MASK) == FOUND_ETHERNET)
 			below = below_ethernet(skb, found & MAX_OFFSET);
 		upper = below ? upper_layer(skb, below) : 0;
@@ -251,14 +275,14 @@ static __always_inline bool find_innermost(struct __sk_buff *skb, __u32 l4, __u8
 			in->vlan_inner = below >> 48;
 		}
 		in->l3 = below & MAX_OFFSET;
-		in->l4 = upper & MAX_OFFSET;
+		in->l4 = l4 = upper & MAX_OFFSET;
 		in->tunnel = found >> 32;
 		in->kind = found >> FOUND_KIND_SHIFT & 7;
-		in->proto = upper >> 16;
+		in->proto = proto = upper >> 16 & 0xff;
 		in->six = upper & UPPER_SIX;
 		in->unsent += upper & UPPER_JUMBO ? JUMBO_HEADER : 0;
 	}
-	return in->l3;
+	return in->l3 != 0;
 }
 
 /*
@@ -267,43 +291,39 @@ static __always_inline bool find_innermost(struct __sk_buff *skb, __u32 l4, __u8
  */
 __noinline __u32 tunnel_headers(struct __sk_buff *skb, __u32 l4, __u32 proto)
 {
-	struct innermost in = {};
+	struct inner *in = this_inner();
 	__be16 ports[2] = {};
 	int words;
 
-	if (l4 > MAX_OFFSET || !find_innermost(skb, l4, proto, &in) || !in.l4)
+	if (!in || l4 > MAX_OFFSET || !find_inner(skb, l4 << 8 | (proto & 0xff), 0) || !in->l4)
 		return 0;
-	if (in.proto == IPPROTO_TCP) {
-		words = byte_at(skb, in.l4 + 12);
-		return (in.l4 + (words < 0 ? 0 : (words >> 4) * 4)) | in.unsent << 16;
+	if (in->proto == IPPROTO_TCP) {
+		words = byte_at(skb, in->l4 + 12);
+		return (in->l4 + (words < 0 ? 0 : (words >> 4) * 4)) | in->unsent << 16;
 	}
-	if (in.proto != IPPROTO_UDP)
+	if (in->proto != IPPROTO_UDP)
 		return 0;
-	bpf_skb_load_bytes(skb, in.l4, ports, sizeof(ports));
-	return tunnel_port(ports[1]) ? 0 : (in.l4 + 8) | in.unsent << 16;
+	bpf_skb_load_bytes(skb, in->l4, ports, sizeof(ports));
+	return tunnel_port(ports[1]) ? 0 : (in->l4 + 8) | in->unsent << 16;
 }
 
-/*
- * The innermost packet, when there is one: `l4`, `proto` and `segs` are those of the outermost packet, and `vlans` its VLAN ids,
- * the inner one in the upper half.
- */
-static __always_inline bool parse_inner(struct __sk_buff *skb, __u32 l4, __u8 proto, __u32 vlans, __u32 segs,
-					struct packet *p)
+/* Parses what find_inner has found, into `p`; `segs` are the wire packets of the outermost packet. */
+__noinline int parse_inner(struct __sk_buff *skb, __u32 segs)
 {
+	struct inner *in = this_inner();
 	struct frame f = frame_of(skb);
-	struct innermost in = { .vlan = vlans, .vlan_inner = vlans >> 16 };
-	enum parsed parsed;
+	__u32 l3;
 
-	if (l4 > MAX_OFFSET || !find_innermost(skb, l4, proto, &in))
-		return false;
-	clear(p);
-	f.gso_segs = p->segs = segs;
-	p->vlan = in.vlan;
-	p->vlan_inner = in.vlan_inner;
-	p->tunnel = in.tunnel;
-	p->kind = in.kind;
-	parsed = in.six ? parse_ipv6(&f, in.l3, p, false) : parse_ipv4(&f, in.l3, p, false);
-	return parsed == PARSED_IP;
+	if (!in)
+		return 0;
+	l3 = in->l3 & MAX_OFFSET;
+	clear(&in->p);
+	f.gso_segs = in->p.segs = segs;
+	in->p.vlan = in->vlan;
+	in->p.vlan_inner = in->vlan_inner;
+	in->p.tunnel = in->tunnel;
+	in->p.kind = in->kind;
+	return (in->six ? parse_ipv6(&f, l3, &in->p, false) : parse_ipv4(&f, l3, &in->p, false)) == PARSED_IP;
 }
 
 #endif
