@@ -127,7 +127,13 @@ impl Scope {
     /// The wider scopes and itself, as far as `selections`, a bit set of [`selection`](Self::selection) numbers, has them:
     /// all that a packet is in whose own VLAN ids and tunnel this is.
     pub fn around(self, selections: u8) -> impl Iterator<Item = Self> {
-        let wanted = (0..Self::SELECTIONS).filter(move |selection| selections >> selection & 1 != 0);
+        // From bit to bit, and not through all numbers: mostly there is none or one.
+        let mut left = selections;
+        let wanted = std::iter::from_fn(move || {
+            let lowest = left.trailing_zeros() as u8;
+            left &= left.wrapping_sub(1);
+            (lowest < Self::SELECTIONS).then_some(lowest)
+        });
         wanted.filter_map(move |selection| self.only(selection))
     }
 

@@ -25,16 +25,16 @@ impl Units {
                 hour = zone.hour_start(flow.last_ms)..zone.next_hour(flow.last_ms);
             }
             let classes = |address: Ipv6Addr| self.classes_of(flow.key.scope(), address);
-            for class in classes(flow.key.src) {
+            classes(flow.key.src).for_each(|class| {
                 let source = by_class.entry((class, hour.start)).or_default();
                 source.out_packets += flow.packets;
                 source.out_bytes += flow.bytes;
-            }
-            for class in classes(flow.key.dst) {
+            });
+            classes(flow.key.dst).for_each(|class| {
                 let destination = by_class.entry((class, hour.start)).or_default();
                 destination.in_packets += flow.packets;
                 destination.in_bytes += flow.bytes;
-            }
+            });
         }
         let now = zone.hour_start(now_ms);
         for overflow in &batch.overflow {
