@@ -13,17 +13,20 @@ pub enum Source {
     Kernel,
     /// The daemon itself, from netfilter queues.
     Nfqueue,
+    /// A capture, by `netamsd replay`.
+    Replay,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Kernel, Self::Nfqueue];
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Nfqueue, Self::Replay];
 
     /// Name as configured, stored and shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Nfqueue => "nfqueue",
+            Self::Replay => "replay",
         }
     }
 }
@@ -198,7 +201,8 @@ impl FlowKey {
     }
 }
 
-fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
+/// An address as it is held, in its own family.
+pub fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
     match address.to_ipv4_mapped() {
         Some(v4) if version == 4 => v4.into(),
         _ => address.into(),

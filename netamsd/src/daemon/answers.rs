@@ -117,6 +117,7 @@ fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flo
         proto: query.proto,
         port: query.port,
         since_ms: query.since_ms,
+        after: 0,
         inner: query.layer == Layer::Inner,
         order: match query.sort {
             FlowSort::Bytes => FlowOrder::Bytes,

@@ -90,7 +90,8 @@ fn tunnels(config: &Config) -> Tunnels {
     }
 }
 
-pub(super) fn store_config(config: &Config) -> StoreConfig {
+/// What the store has to know of the configuration.
+pub fn store_config(config: &Config) -> StoreConfig {
     let unit =
         |u: &crate::policy::UnitConfig| StoreUnit { name: u.name.clone(), kind: u.kind.as_str().to_owned() };
     StoreConfig {

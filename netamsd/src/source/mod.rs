@@ -1,11 +1,13 @@
 //! Where counts come from. Each source is a folder and yields [`crate::flow::Batch`]es; none knows units or the store.
 //!
-//! Both sources fill [`tables`] of one layout, in the kernel and in shared memory; so the same code drains them.
+//! The two live sources fill [`tables`] of one layout, in the kernel and in shared memory; so the same code drains them.
 
 mod clock;
+mod fragments;
 pub mod kernel;
 mod mapping;
 pub mod nfqueue;
+pub mod replay;
 pub mod tables;
 
 use std::io::{self, Read};

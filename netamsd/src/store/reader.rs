@@ -1,6 +1,6 @@
 //! The reader: answers questions from the database, beside the writer and without stopping it.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::rows::{self, flow_columns};
 use super::selection::{Largest, UnitFlows};
 use super::{FlowOrder, FlowSelection, StoreError, schema};
-use crate::flow::{FlowKey, InOut};
+use crate::flow::{FlowKey, InOut, canonical};
 
 const ALL: (Ipv6Addr, Ipv6Addr) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX));
 
@@ -27,6 +27,43 @@ pub struct FlowRecord {
     pub bytes: u64,
     /// Some of its packets were inferred from super-packets whose segment size is not known.
     pub estimated: bool,
+}
+
+/// What all records of the same addresses, protocol and ports have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowSum {
+    /// IP version, 4 or 6.
+    pub version: u8,
+    /// Source address in its own family.
+    pub src: IpAddr,
+    /// Destination address in its own family.
+    pub dst: IpAddr,
+    /// Upper-layer protocol.
+    pub proto: u8,
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// Wire packets.
+    pub packets: u64,
+    /// Layer-3 bytes.
+    pub bytes: u64,
+}
+
+fn flow_sum(row: &rusqlite::Row<'_>) -> rusqlite::Result<FlowSum> {
+    let version = row.get(0)?;
+    let address =
+        |column| Ok::<_, rusqlite::Error>(canonical(row.get::<_, [u8; 16]>(column)?.into(), version));
+    Ok(FlowSum {
+        version,
+        src: address(1)?,
+        dst: address(2)?,
+        proto: row.get(3)?,
+        sport: row.get(4)?,
+        dport: row.get(5)?,
+        packets: row.get::<_, i64>(6)? as u64,
+        bytes: row.get::<_, i64>(7)? as u64,
+    })
 }
 
 /// The selected flow records, and totals of all that matched.
@@ -93,7 +130,7 @@ impl Reader {
         };
         let sql = format!(
             "SELECT {columns}, packets, bytes, estimated FROM flow {scan}
-             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = ?9
+             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = ?9 AND id > ?10
                 AND src BETWEEN ?3 AND ?4 AND dst BETWEEN ?5 AND ?6
                 AND (?7 IS NULL OR proto = ?7)
                 AND (?8 IS NULL OR sport = ?8 OR dport = ?8)",
@@ -114,6 +151,7 @@ impl Reader {
             selection.proto,
             selection.port,
             selection.inner,
+            selection.after as i64,
         ])?;
         while let Some(row) = rows.next()? {
             let key = rows::flow_key(row)?;
@@ -144,6 +182,30 @@ impl Reader {
         }
         found.flows = largest.into_sorted();
         Ok(found)
+    }
+
+    /// Gives `each` the sums of the records newer than `after` (see [`FlowSelection::after`]) of one layer: one a version,
+    /// addresses, protocol and ports, whatever VLAN or tunnel they are in, ascending in that order. Sorts on disk what does not
+    /// fit into memory.
+    ///
+    /// # Errors
+    /// See [`Self::open`]; or that of `each`, which ends it.
+    pub fn sums<E: From<StoreError>>(
+        &self,
+        after: u64,
+        inner: bool,
+        mut each: impl FnMut(FlowSum) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |e: rusqlite::Error| E::from(StoreError::sql(&self.path, &e));
+        let sql = "SELECT version, src, dst, proto, sport, dport, sum(packets), sum(bytes) FROM flow
+            WHERE id > ?1 AND layer = ?2
+            GROUP BY version, src, dst, proto, sport, dport ORDER BY version, src, dst, proto, sport, dport";
+        let mut statement = self.conn.prepare(sql).map_err(failed)?;
+        let mut rows = statement.query(params![after as i64, inner]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            each(flow_sum(row).map_err(failed)?)?;
+        }
+        Ok(())
     }
 
     /// What each unit ever configured has used in the hours that begin at or after `from_ms` (milliseconds UTC since

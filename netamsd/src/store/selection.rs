@@ -25,6 +25,8 @@ pub struct FlowSelection {
     pub port: Option<u16>,
     /// Records with packets at or after this time, milliseconds UTC since 1970.
     pub since_ms: Option<i64>,
+    /// Records that are newer than this one, by [`Writer::total_flows`](super::Writer::total_flows) of then; 0: all.
+    pub after: u64,
     /// Inner flows of tunnels instead of outer ones.
     pub inner: bool,
     /// Order, largest or newest first.

@@ -12,13 +12,13 @@ use kmod_bpf::{
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    fragments::Fragments,
     journal::{CELLS, Journal, NO_CELL, Place},
     prefixes::PrefixIndex,
     shared::{Memory, SpillEntry, read_prefixes, spill_part},
 };
 use crate::{
     packet::{Packet, Parsed},
+    source::fragments::Fragments,
     source::tables::{Geometry, TablesError, flow_key},
 };
 
@@ -81,7 +81,7 @@ impl Partition {
         let journal = memory.journal(thread);
         // SAFETY: the caller has no other partition of this thread; a former one may have ended in the middle of a packet.
         unsafe { &mut *journal }.recover(&memory);
-        let (fragments, part) = (Fragments::default(), thread);
+        let (fragments, part) = (Fragments::new(0), thread);
         Ok(Self { memory, thread, journal, seed, prefixes, fragments, part, half: 0, now: 1 })
     }
 
