@@ -20,29 +20,28 @@ const SEEDS: (usize, usize) = (8, 256);
 /// Frames of the captures in `tests/traces`, as they are and as super-packets.
 pub fn seeds() -> Vec<Vec<u8>> {
     let (most, captured) = SEEDS;
-    let frames = capture_file::frames(most, captured).into_iter().enumerate();
-    frames
-        .filter_map(|(number, (link, frame))| {
-            let six = frame.first().is_some_and(|first| first >> 4 == 6);
-            let link = if RAW.contains(&link) { 228 + u32::from(six) } else { link };
-            let index = LINKS.iter().position(|known| *known == link)? as u8;
-            let (beyond, size) = if number % 2 == 0 { (0_u32, 0_u32) } else { (9000, 1448) };
-            let told = [&[index][..], &beyond.to_le_bytes(), &size.to_le_bytes(), &[0; 4]].concat();
-            Some([told, frame].concat())
-        })
-        .collect()
+    let frames = capture_file::frames(most, captured).into_iter();
+    let known = frames.filter_map(|(link, frame)| Some((index(link, &frame)?, frame)));
+    known.flat_map(|(index, frame)| [(0, 0), (9000, 1448)].map(|told| input(index, told, &frame))).collect()
+}
+
+/// Index in [`LINKS`] of a frame's link type.
+fn index(link: u32, frame: &[u8]) -> Option<u8> {
+    let six = frame.first().is_some_and(|first| first >> 4 == 6);
+    let link = if RAW.contains(&link) { 228 + u32::from(six) } else { link };
+    LINKS.iter().position(|known| *known == link).map(|index| index as u8)
+}
+
+fn input(index: u8, (beyond, size): (u32, u32), frame: &[u8]) -> Vec<u8> {
+    [&[index][..], &beyond.to_le_bytes(), &size.to_le_bytes(), &[0; 4], frame].concat()
 }
 
 /// Any bytes have exactly one answer, which says no more than what is there.
 pub fn check(data: &[u8]) {
-    let Some((&told, frame)) = data.split_first_chunk::<TOLD>() else { return };
-    let [link, told @ ..] = told;
-    let [beyond, size, segs] = [0, 4, 8].map(|at| {
-        let [a, b, c, d, ..] = told[at..] else { unreachable!("twelve bytes") };
-        u32::from_le_bytes([a, b, c, d])
-    });
-    let link = LINKS[usize::from(link) % LINKS.len()];
-    let gso = Gso { size, segs };
+    let Some((told, frame)) = data.split_first_chunk::<TOLD>() else { return };
+    let word = |at: usize| u32::from_le_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]);
+    let link = LINKS[usize::from(told[0]) % LINKS.len()];
+    let (beyond, gso) = (word(1), Gso { size: word(5), segs: word(9) });
     let captured = frame.len() as u32;
     let len = captured.saturating_add(beyond);
 
