@@ -6,9 +6,9 @@ use std::io::ErrorKind;
 
 use netams_proto::frame::{self, MAX_REQUEST, MAX_RESPONSE};
 use netams_proto::{
-    COOKIE, Error, Event, Flow, FlowQuery, FlowSort, Flows, Greeting, Hello, Hook, Info, Ledger, Ledgers,
-    NfqueueStatus, Node, Queue, Request, Response, Rule, Rules, SourceKind, SourceStatus, UnitTotals, Units,
-    VERSION, Verdict, Welcome,
+    COOKIE, Error, Event, Flow, FlowQuery, FlowSort, Flows, Greeting, Hello, Hook, Info, Layer, Ledger,
+    Ledgers, NfqueueStatus, Node, Queue, Request, Response, Rule, Rules, SourceKind, SourceStatus, Tunnel,
+    UnitTotals, Units, VERSION, Verdict, Welcome,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -110,6 +110,7 @@ fn requests() -> Vec<Request> {
         proto: Some(6),
         port: Some(443),
         since_ms: Some(1_700_000_000_000),
+        layer: Layer::Inner,
         sort: FlowSort::Last,
         top: Some(10),
     };
@@ -150,6 +151,7 @@ fn responses() -> Vec<Response> {
         dport: 443,
         vlan: 5,
         vlan_inner: 0,
+        tunnel: Some(Tunnel { kind: "vxlan".into(), key: 7 }),
         fragment: false,
         estimated: true,
         first_ms: 1_700_000_000_000,
