@@ -255,7 +255,7 @@ impl ConfigError {
 
     fn toml(text: &str, key: Option<String>, error: &toml::de::Error, near: &str) -> Self {
         let lines: Vec<_> = error.message().lines().map(str::trim).collect();
-        let message = format!("{}{near}", lines.join(", "));
+        let message = printable(&format!("{}{near}", lines.join(", ")));
         let position = error.span().map(|span| Position::of(text, span.start));
         Self { position, ..Problem::Toml { key, message }.into() }
     }
@@ -272,6 +272,12 @@ impl Position {
         let line = before.matches('\n').count() + 1;
         Self { line, column: before[line_start..].chars().count() + 1 }
     }
+}
+
+/// The parser's words quote the file, whose strings can have what would disturb a terminal.
+fn printable(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(printable).collect()
 }
 
 /// Where the value is that a problem is about.

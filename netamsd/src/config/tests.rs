@@ -266,6 +266,21 @@ fn syntax_and_types() {
 }
 
 #[test]
+fn an_error_does_not_disturb_a_terminal() {
+    for (rest, expected) in [
+        ("\"\\u001b[2J\" = 1", "unknown field `\\u{1b}[2J`"),
+        ("[[unit]]\nname = \"a\"\nkind = \"\\t\"", "unit.kind: unknown variant `\\t`"),
+        (
+            "[[unit]]\nname = \"a\"\nkind = \"host\"\naddresses = [\"\\u0007\"]",
+            "unit.addresses: `\\u{7}` is neither",
+        ),
+    ] {
+        let sentence = sentence(rest);
+        assert!(sentence.contains(expected) && !sentence.contains(char::is_control), "{sentence:?}");
+    }
+}
+
+#[test]
 fn words_at_the_top() {
     let end = "[kernel]\ninterfaces = []";
     for (line, expected) in [
