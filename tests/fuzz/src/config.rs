@@ -39,7 +39,9 @@ fn charges(config: &Config) {
                 IpAddr::V4(address) => address.to_ipv6_mapped(),
                 IpAddr::V6(address) => address,
             };
-            assert!(units.of(first).contains(&id), "{net} is not charged to {}", unit.name);
+            for scope in unit.scopes() {
+                assert!(units.of(scope, first).contains(&id), "{net} is not charged to {}", unit.name);
+            }
         }
     }
 }
