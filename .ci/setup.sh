@@ -31,6 +31,10 @@ want_build() {
     want libc6-dev /usr/include/stdio.h
 }
 
+want_fuzz() {
+    want g++ c++
+}
+
 want_lab() {
     want iproute2 ip
     want iproute2 tc

@@ -8,8 +8,8 @@ use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use netamsd::{
     policy::{UnitConfig, UnitKind, Units, Zone},
     source::{
-        Clock,
-        kernel::{self, Marks, maps},
+        Clock, Tunnels,
+        kernel::{self, Constants, maps},
         tables::Geometry,
         unix_ms,
     },
@@ -88,14 +88,18 @@ fn measure(
         spill: options.table,
         classes: 256,
     };
-    let mut ebpf = kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, Marks::default(), &[], Some(pins))?;
-    maps::initialize(pins, geometry, 1, 1, &[])?;
+    let mut ebpf = kernel::load(kmod_bpf::VARIANTS_OBJECT, geometry, Constants::default(), &[], Some(pins))?;
+    maps::initialize(pins, geometry, 1, 1, Tunnels::Outer, &[])?;
     let mut tables = maps::open(pins)?.context("the tables are not complete")?;
     let unit = UnitConfig {
         name: "all".into(),
         kind: UnitKind::Net,
         addresses: vec!["0.0.0.0/8".parse()?],
         members: Vec::new(),
+        vlan: None,
+        vlan_inner: None,
+        gre_key: None,
+        vni: None,
     };
     let units = Units::new(std::slice::from_ref(&unit));
     let zone = Zone::parse("UTC").context("no zone UTC")?;

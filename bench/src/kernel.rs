@@ -13,7 +13,7 @@ use aya::{
     programs::{SchedClassifier, TestRun, TestRunOptions},
 };
 use netamsd::source::{
-    kernel::{self, Marks},
+    kernel::{self, Constants},
     tables::Geometry,
 };
 use nix::{
@@ -138,7 +138,7 @@ fn load(geometry: Geometry) -> anyhow::Result<Ebpf> {
     Ok(kernel::load(
         kmod_bpf::VARIANTS_OBJECT,
         geometry,
-        Marks::default(),
+        Constants::default(),
         &[("plain", geometry.spill)],
         None,
     )?)

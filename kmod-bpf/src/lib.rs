@@ -340,8 +340,8 @@ abi!(
         classes: u32,
         /// [`flag`]s; 0: count.
         flags: u32,
-        /// Zero.
-        reserved: u32,
+        /// [`TUNNELS`](constant::TUNNELS) of the programs that fill them.
+        tunnels: u32,
     }
 );
 abi!(

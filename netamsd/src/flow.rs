@@ -13,17 +13,20 @@ pub enum Source {
     Kernel,
     /// The daemon itself, from netfilter queues.
     Nfqueue,
+    /// A capture, by `netamsd replay`.
+    Replay,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Kernel, Self::Nfqueue];
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Nfqueue, Self::Replay];
 
     /// Name as configured, stored and shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Nfqueue => "nfqueue",
+            Self::Replay => "replay",
         }
     }
 }
@@ -81,6 +84,81 @@ pub struct Tunnel {
     pub key: u32,
 }
 
+/// One of the two layers in which traffic in tunnels is seen; they are never added together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layer {
+    /// Packets as they are on the wire.
+    #[default]
+    Outer,
+    /// The innermost packets of tunnels, and packets that no tunnel carries.
+    Inner,
+}
+
+/// What is asked of a packet beside its addresses; 0 and `None` ask nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope {
+    /// Outer VLAN id.
+    pub vlan: u16,
+    /// Inner VLAN id.
+    pub vlan_inner: u16,
+    /// The tunnel directly around it.
+    pub tunnel: Option<Tunnel>,
+}
+
+impl Scope {
+    /// Every packet.
+    pub const ANY: Self = Self { vlan: 0, vlan_inner: 0, tunnel: None };
+    /// Which of its three fields ask something is a number below this.
+    pub const SELECTIONS: u8 = 8;
+
+    /// Which fields ask something: a bit each, the first the lowest.
+    pub fn selection(&self) -> u8 {
+        u8::from(self.vlan != 0) | u8::from(self.vlan_inner != 0) << 1 | u8::from(self.tunnel.is_some()) << 2
+    }
+
+    /// With the fields of `selection` alone; `None` if one of these asks nothing.
+    pub fn only(&self, selection: u8) -> Option<Self> {
+        let has = |bit: u8| selection & bit != 0;
+        let only = Self {
+            vlan: if has(1) { self.vlan } else { 0 },
+            vlan_inner: if has(2) { self.vlan_inner } else { 0 },
+            tunnel: self.tunnel.filter(|_| has(4)),
+        };
+        (only.selection() == selection).then_some(only)
+    }
+
+    /// The wider scopes and itself, as far as `selections`, a bit set of [`selection`](Self::selection) numbers, has them:
+    /// all that a packet is in whose own VLAN ids and tunnel this is.
+    pub fn around(self, selections: u8) -> impl Iterator<Item = Self> {
+        // From bit to bit, and not through all numbers: mostly there is none or one.
+        let mut left = selections;
+        let wanted = std::iter::from_fn(move || {
+            let lowest = left.trailing_zeros() as u8;
+            left &= left.wrapping_sub(1);
+            (lowest < Self::SELECTIONS).then_some(lowest)
+        });
+        wanted.filter_map(move |selection| self.only(selection))
+    }
+
+    /// The packets that are in both; `None` if there can be none.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        let id = |a: u16, b: u16| match (a, b) {
+            (0, id) | (id, 0) => Some(id),
+            _ => (a == b).then_some(a),
+        };
+        let tunnel = match (self.tunnel, other.tunnel) {
+            (None, tunnel) | (tunnel, None) => tunnel,
+            (a, b) if a == b => a,
+            _ => return None,
+        };
+        Some(Self {
+            vlan: id(self.vlan, other.vlan)?,
+            vlan_inner: id(self.vlan_inner, other.vlan_inner)?,
+            tunnel,
+        })
+    }
+}
+
 /// Identity of a unidirectional flow. IPv4 addresses are held v4-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
@@ -116,9 +194,15 @@ impl FlowKey {
     pub fn dst_ip(&self) -> IpAddr {
         canonical(self.dst, self.version)
     }
+
+    /// The narrowest scope that its packets are in.
+    pub fn scope(&self) -> Scope {
+        Scope { vlan: self.vlan, vlan_inner: self.vlan_inner, tunnel: self.tunnel }
+    }
 }
 
-fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
+/// An address as it is held, in its own family.
+pub fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
     match address.to_ipv4_mapped() {
         Some(v4) if version == 4 => v4.into(),
         _ => address.into(),
@@ -167,6 +251,17 @@ impl InOut {
     }
 }
 
+/// A prefix that overflow is counted by: the packets of a scope that have an address in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// Which packets.
+    pub scope: Scope,
+    /// An address of the prefix, v4-mapped for IPv4, that is in no longer prefix of the scope.
+    pub address: Ipv6Addr,
+    /// Length, 0 to 128 bits.
+    pub len: u8,
+}
+
 /// What one unit used in one hour: how policy tells the store what to add to that unit's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitCharge {
@@ -181,7 +276,9 @@ pub struct UnitCharge {
 /// Traffic that was counted by its sides' units alone because the flow table was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowDelta {
-    /// An address of the configured prefix that matched longest, in no longer one; v4-mapped for IPv4.
+    /// The scope: a packet counts once in each that the configured prefixes have.
+    pub scope: Scope,
+    /// An address of the prefix that matched longest there, in no longer one; v4-mapped for IPv4.
     pub address: Ipv6Addr,
     /// What went to and came from that prefix.
     pub counts: InOut,
@@ -309,6 +406,8 @@ pub struct Batch {
     pub table: u64,
     /// Epoch of those tables, counting from 1.
     pub epoch: u64,
+    /// The layer by whose addresses units are charged; `overflow` is that layer's alone.
+    pub charged: Layer,
     /// Flow counts; a key may occur several times.
     pub flows: Vec<FlowDelta>,
     /// Counts without flow detail.

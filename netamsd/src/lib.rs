@@ -18,6 +18,7 @@ pub mod daemon;
 pub mod flow;
 pub mod packet;
 pub mod policy;
+pub mod replay;
 pub mod source;
 pub mod store;
 pub mod sys;

@@ -12,9 +12,11 @@ use netamsd::{
     config::{Config, ConfigError},
     control::ControlError,
     daemon::{self, DaemonError, DrainError, SwitchError},
+    replay::{self, ReplayError},
     source::{
         kernel::KernelError,
         nfqueue::{NfqueueError, RulesError, netlink::QueueError},
+        replay::capture::CaptureError,
         tables::TablesError,
     },
     store::StoreError,
@@ -25,6 +27,7 @@ use netamsd::{
 mod exit {
     pub const USAGE: u8 = 64;
     pub const DATA: u8 = 65;
+    pub const NO_INPUT: u8 = 66;
     pub const UNAVAILABLE: u8 = 69;
     pub const SOFTWARE: u8 = 70;
     pub const OS: u8 = 71;
@@ -33,25 +36,31 @@ mod exit {
     pub const TEMPORARY: u8 = 75;
     pub const NO_PERMISSION: u8 = 77;
     pub const CONFIG: u8 = 78;
+    pub const INTERRUPTED: u8 = 130;
 }
 
 const HELP: &str = "\
 Exit codes:
   0   ended as asked              73  the state folder or socket cannot be made
   64  wrong usage                 74  the disk is full or cannot be read or written
-  65  damaged or newer database   75  in use by another netamsd, or locked: try again
-  69  the kernel cannot serve     77  capabilities are missing
-  70  internal error              78  wrong configuration
+  65  damaged or newer database,  75  in use by another netamsd, or locked: try again
+      or no capture to replay     77  capabilities are missing
+  66  no such capture             78  wrong configuration
+  69  the kernel cannot serve     130 a replay was interrupted
+  70  internal error
   71  the system refuses
 
 Examples:
   netamsd --check --config ./netams.toml
-  netamsd --config /etc/netams/netams.toml";
+  netamsd --config /etc/netams/netams.toml
+  netamsd replay capture.pcap";
 
 /// Meters the traffic of network interfaces and answers ngctl.
 #[derive(Parser)]
-#[command(version, after_help = HELP)]
+#[command(version, after_help = HELP, args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The configuration file
     #[arg(long, short, value_name = "FILE", default_value = "/etc/netams/netams.toml")]
     config: PathBuf,
@@ -64,21 +73,27 @@ struct Arguments {
     cleanup: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Account a capture file instead of live packets; needs no root
+    Replay(replay::Arguments),
+}
+
 enum Failure {
     Config(ConfigError),
     Daemon(DaemonError),
+    Replay(ReplayError),
 }
 
 impl Failure {
     fn code(&self) -> u8 {
-        let Self::Daemon(error) = self else { return exit::CONFIG };
+        let error = match self {
+            Self::Config(_) => return exit::CONFIG,
+            Self::Replay(error) => return replay_code(error),
+            Self::Daemon(error) => error,
+        };
         match error {
-            DaemonError::Sys(e) => match e {
-                SysError::Capabilities(_) => exit::NO_PERMISSION,
-                SysError::State(..) => exit::CANNOT_CREATE,
-                SysError::StateTaken(..) | SysError::NamespaceTaken => exit::TEMPORARY,
-                SysError::Change(_) | SysError::NamespaceLock(_) => exit::OS,
-            },
+            DaemonError::Sys(e) => sys_code(e),
             DaemonError::Kernel(e) => kernel_code(e),
             DaemonError::Nfqueue(e) => nfqueue_code(e),
             DaemonError::Tables(e) => tables_code(e),
@@ -89,6 +104,28 @@ impl Failure {
             DaemonError::Io(_) => exit::OS,
             DaemonError::Meter => exit::SOFTWARE,
         }
+    }
+}
+
+fn replay_code(error: &ReplayError) -> u8 {
+    match error {
+        ReplayError::Config(_) => exit::CONFIG,
+        ReplayError::Open(..) => exit::NO_INPUT,
+        ReplayError::Capture(_, CaptureError::Io(_)) | ReplayError::Print(_) => exit::IO,
+        ReplayError::Capture(..) => exit::DATA,
+        ReplayError::Sys(e) => sys_code(e),
+        ReplayError::Temporary(..) => exit::CANNOT_CREATE,
+        ReplayError::Store(e) => store_code(e),
+        ReplayError::Interrupted(_) => exit::INTERRUPTED,
+    }
+}
+
+fn sys_code(error: &SysError) -> u8 {
+    match error {
+        SysError::Capabilities(_) => exit::NO_PERMISSION,
+        SysError::State(..) => exit::CANNOT_CREATE,
+        SysError::StateTaken(..) | SysError::NamespaceTaken => exit::TEMPORARY,
+        SysError::Change(_) | SysError::NamespaceLock(_) => exit::OS,
     }
 }
 
@@ -159,6 +196,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Config(e) => e.fmt(f),
             Self::Daemon(e) => e.fmt(f),
+            Self::Replay(e) => e.fmt(f),
         }
     }
 }
@@ -183,6 +221,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(Command::Replay(arguments)) = &arguments.command {
+        return replay::run(arguments).map_err(Failure::Replay);
+    }
     let config = Config::load(&arguments.config).map_err(Failure::Config)?;
     if arguments.check {
         return report(check::check(&config));

@@ -102,6 +102,14 @@ pub struct Locks {
 /// # Errors
 /// When the folder cannot be made, or either is taken.
 pub fn lock(state: &Path) -> Result<Locks, SysError> {
+    Ok(Locks { _state: lock_state(state)?, _namespace: lock_namespace()? })
+}
+
+/// Makes the state folder and takes it for this process alone, until the lock is dropped.
+///
+/// # Errors
+/// When the folder cannot be made, or is taken.
+pub fn lock_state(state: &Path) -> Result<Flock<File>, SysError> {
     let failed = |e| SysError::State(state.to_owned(), e);
     fs::create_dir_all(state).map_err(failed)?;
     let path = state.join("lock");
@@ -117,7 +125,7 @@ pub fn lock(state: &Path) -> Result<Locks, SysError> {
     // The pid is for people; a disk too full for it is the store's to report.
     let _ =
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(Locks { _state: file, _namespace: lock_namespace()? })
+    Ok(file)
 }
 
 /// Opens or makes a file that nobody but its owner can open, and so lock.

@@ -36,14 +36,16 @@ pub const COMMANDS: &[Command] = &[
         name: "flows",
         aliases: &[],
         syntax: "flows [--top N] [--unit UNIT] [--src PREFIX] [--dst PREFIX] [--proto PROTO] [--port N] [--since TIME] \
-                 [--sort bytes|packets|first|last] [--json|--csv] [--exact]",
+                 [--layer outer|inner] [--sort bytes|packets|first|last] [--json|--csv] [--exact]",
         summary: "show flow records, the biggest first",
         help: "Flows are unidirectional. Packets are packets on the wire, bytes are layer-3 bytes. A `~`\n\
                before them says that they are estimated.\n\
+               --layer inner shows what tunnels carry instead; the two layers are never added together.\n\
                Times are read and shown in the daemon's zone. An hour that a clock change repeats means its first\n\
                occurrence.\n\n\
                Examples:\n  ngctl flows --top 10\n  ngctl flows --unit server --since today --sort packets\n  \
-               ngctl flows --proto udp --port 53 --since \"2026-11-30 14:00\" --csv",
+               ngctl flows --proto udp --port 53 --since \"2026-11-30 14:00\" --csv\n  \
+               ngctl flows --layer inner --dst 10.0.0.0/8",
         args: ask::FlowsArgs::augment_args,
         run: |matches, session| ask::flows(args(matches)?, session),
     },

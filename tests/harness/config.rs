@@ -22,6 +22,10 @@ pub struct Config {
     pub spill: u32,
     /// `kernel.on_exit`.
     pub on_exit: &'static str,
+    /// `kernel.tunnels`.
+    pub tunnels: &'static str,
+    /// `accounting.charge`.
+    pub charge: &'static str,
     /// `accounting.interval_ms`.
     pub interval_ms: u32,
     /// `state`, when it is not to be in the daemon's own folder.
@@ -41,6 +45,8 @@ impl Default for Config {
             flows: 4096,
             spill: 16384,
             on_exit: "detach",
+            tunnels: "outer",
+            charge: "outer",
             interval_ms: 200,
             state: None,
             extra: String::new(),
@@ -74,6 +80,13 @@ impl Config {
         self
     }
 
+    /// Lines for the unit that was added last, such as `vlan = 10`.
+    pub fn selector(mut self, lines: &str) -> Self {
+        self.extra.push_str(lines);
+        self.extra.push('\n');
+        self
+    }
+
     /// The file's text, for a daemon that keeps everything below `place`.
     pub fn toml(&self, place: &Path) -> String {
         let state = self.state.clone().unwrap_or_else(|| place.join("state"));
@@ -82,8 +95,9 @@ impl Config {
         let written = write!(
             text,
             "state = {state:?}\nsource = {:?}\n{}\
-             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\nbpffs = {:?}\n\
-             [accounting]\ninterval_ms = {}\n\
+             [kernel]\ninterfaces = {:?}\nattach = {:?}\nflows = {}\nspill = {}\non_exit = {:?}\ntunnels = {:?}\n\
+             bpffs = {:?}\n\
+             [accounting]\ninterval_ms = {}\ncharge = {:?}\n\
              [nfqueue]\ntables = {:?}\n{}\n\
              [control]\nsocket = {:?}\ngroup = \"netams\"\n\
              {}",
@@ -94,8 +108,10 @@ impl Config {
             self.flows,
             self.spill,
             self.on_exit,
+            self.tunnels,
             place.join("bpf"),
             self.interval_ms,
+            self.charge,
             place.join("tables"),
             self.nfqueue,
             place.join("control.sock"),

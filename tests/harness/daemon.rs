@@ -253,7 +253,7 @@ impl<'lab> Daemon<'lab> {
 
     /// `ngctl flows` with further arguments; 1000 records at most, the totals are those of all that match.
     pub fn flows(&self, args: &[&str]) -> Flows {
-        self.ask(&[&["flows", "--top", "1000"], args].concat())
+        self.ask(&[&["flows", "--top", "100000"], args].concat())
     }
 
     /// `ngctl units`

@@ -22,6 +22,7 @@ pub mod lab;
 pub mod ledger;
 pub mod load;
 pub mod ns;
+pub mod overlay;
 pub mod poll;
 pub mod queue;
 pub mod stream;

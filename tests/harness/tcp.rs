@@ -50,10 +50,15 @@ pub fn transfer(lab: &Lab, transfer: Transfer) -> Sent {
 
 /// Runs one transfer and returns when both ends have closed their connections. Panics when a wire dropped something.
 pub fn run(lab: &Lab, transfer: Transfer) {
+    run_to(lab, server(transfer.version), transfer);
+}
+
+/// [`run`] to another address of the server.
+pub fn run_to(lab: &Lab, server: IpAddr, transfer: Transfer) {
     // A window that fits the receive backlog even as single packets: nothing is dropped inside the machine.
     let bytes = transfer.bytes.to_string();
     let way = if transfer.reverse { &["-R"][..] } else { &[] };
-    iperf(lab, transfer.port, transfer.version, &[&["-n", &bytes, "-w", "256K"], way].concat());
+    iperf_to(lab, server, transfer.port, &[&["-n", &bytes, "-w", "256K"], way].concat());
     wait_until_closed(lab);
 }
 
@@ -74,6 +79,14 @@ const LISTEN: u8 = 10;
 /// Runs an iperf3 client in the client and a server for it in the server; `more` are further arguments of the client,
 /// whose report is returned.
 pub fn iperf(lab: &Lab, port: u16, version: u8, more: &[&str]) -> serde_json::Value {
+    iperf_to(lab, server(version), port, more)
+}
+
+fn server(version: u8) -> IpAddr {
+    if version == 6 { SERVER6.into() } else { SERVER4.into() }
+}
+
+fn iperf_to(lab: &Lab, address: IpAddr, port: u16, more: &[&str]) -> serde_json::Value {
     let port = port.to_string();
     let mut server = lab.server.command("iperf3");
     server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
@@ -81,7 +94,6 @@ pub fn iperf(lab: &Lab, port: u16, version: u8, more: &[&str]) -> serde_json::Va
     wait_until("iperf3 listens", Duration::from_secs(5), || {
         sockets(&lab.server, |state| state == LISTEN) > 0
     });
-    let address: IpAddr = if version == 6 { SERVER6.into() } else { SERVER4.into() };
     let mut client = lab.client.command("iperf3");
     client.args(["-J", "-c", &address.to_string(), "-p", &port]).args(more);
     let output = client.output().expect("run the iperf3 client");

@@ -43,16 +43,16 @@ impl AddAssign for Traffic {
 
 /// What the qdisc at `eth0` of a lab's end has sent.
 pub fn qdisc(end: &Namespace) -> Traffic {
-    qdisc_of(end, "eth0")
+    qdisc_of(end, "eth0", ETHERNET)
 }
 
-/// What the root qdisc of an interface has sent.
-pub fn qdisc_of(namespace: &Namespace, device: &str) -> Traffic {
+/// What the root qdisc of an interface, whose link-layer headers have `header` bytes, has sent.
+pub fn qdisc_of(namespace: &Namespace, device: &str, header: u64) -> Traffic {
     let json = namespace.run(&format!("tc -j -s qdisc show dev {device} root"));
     let qdiscs: serde_json::Value = serde_json::from_str(&json).expect("tc prints JSON");
     let field = |name: &str| qdiscs[0][name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"));
     let packets = field("packets");
-    Traffic { packets, bytes: field("bytes") - ETHERNET * packets }
+    Traffic { packets, bytes: field("bytes") - header * packets }
 }
 
 /// TCP segments that a namespace has sent.

@@ -53,12 +53,12 @@ fn configuration_errors_name_the_place_and_the_key() {
     refuses_config(
         &namespace,
         &format!("{good}[policy]\n"),
-        ":18:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
+        ":20:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
     );
     refuses_config(
         &namespace,
         &good.replace("spill", "spil"),
-        ":7:1: unknown field `spil`, expected one of `interfaces`, `attach`, `flows`, `spill`, `on_exit`, `bpffs`",
+        ":7:1: unknown field `spil`, expected one of `interfaces`, `attach`, `flows`, `spill`, `tunnels`, `on_exit`, `bpffs`",
     );
     refuses_config(
         &namespace,
@@ -73,23 +73,23 @@ fn configuration_errors_name_the_place_and_the_key() {
     refuses_config(
         &namespace,
         &good.replace("interval_ms = 200", "interval_ms = 1"),
-        ":11:15: accounting.interval_ms is 1, it must be from 50 to 3600000",
+        ":12:15: accounting.interval_ms is 1, it must be from 50 to 3600000",
     );
     let unit = |text: &str| format!("{good}[[unit]]\nname = \"u\"\n{text}\n");
     refuses_config(
         &namespace,
         &unit("kind = \"host\"\naddresses = [\"192.0.2.300\"]"),
-        ":21:14: unit.addresses: `192.0.2.300` is neither an IP address nor a prefix such as 10.0.0.0/8",
+        ":23:14: unit.addresses: `192.0.2.300` is neither an IP address nor a prefix such as 10.0.0.0/8",
     );
     refuses_config(
         &namespace,
         &unit("kind = \"group\"\nmembers = [\"nobody\"]"),
-        ":19:8: unit `u` has the member `nobody`, but there is no unit of that name",
+        ":21:8: unit `u` has the member `nobody`, but there is no unit of that name",
     );
     refuses_config(
         &namespace,
         &unit("kind = \"group\"\nmembers = [\"u\"]"),
-        ":19:8: unit `u` is in a cycle of groups, u -> u, remove one of these members",
+        ":21:8: unit `u` is in a cycle of groups, u -> u, remove one of these members",
     );
 }
 

@@ -12,7 +12,7 @@ use netams_tests::poll::wait_until;
 use netams_tests::require_live;
 use netams_tests::stream::Stream;
 use netams_tests::tcp::{Transfer, transfer};
-use netams_tests::truth::{Traffic, device, qdisc, qdisc_of};
+use netams_tests::truth::{ETHERNET, Traffic, device, qdisc, qdisc_of};
 use netams_tests::udp::Datagrams;
 
 /// What the README says of `gso = "estimate"`: how much is too few at most, percent of packets and of bytes.
@@ -136,7 +136,7 @@ fn tcp_over_a_route_of_the_router_with_a_smaller_mtu() {
         let daemon = Daemon::start(&lab.router, config);
         let merged = Merged::begin(&lab, "cl0");
         transfer(&lab, Transfer { port: 5405, bytes: BYTES, version: 4, reverse: false });
-        let left = qdisc_of(&lab.router, "sv0");
+        let left = qdisc_of(&lab.router, "sv0", ETHERNET);
         merged.check(left);
         compare(&daemon, config, &ROUTE, 5405, CLIENT4.into(), left);
     });

@@ -125,7 +125,7 @@ struct control {
 	__u32 sets; /* a CPU and a half, a power of two */
 	__u32 classes;
 	__u32 flags; /* NETAMS_PAUSED, NETAMS_STAMP, NETAMS_HANDOVER; 0: count */
-	__u32 reserved;
+	__u32 tunnels; /* cfg_tunnels of the programs that fill these maps */
 };
 #define NETAMS_PAUSED 1	  /* do not count: another source does */
 #define NETAMS_STAMP 2	  /* write segment sizes into the packets' marks, for the netfilter queues */

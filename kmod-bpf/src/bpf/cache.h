@@ -21,10 +21,14 @@ const volatile __u32 cfg_classes = 1; /* overflow cells a CPU and a half */
 const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been counted in a flow */
 const volatile __u32 cfg_mark_other = 2;  /* tc_index of one that was not IP: what it carries may be, further up */
 const volatile __u32 cfg_handover = 0;	  /* bit of skb->mark, see NETAMS_HANDOVER */
-const volatile __u32 cfg_tunnels = 0;	  /* 0: the outer layer alone, 1: inner flows too, 2: and units are charged by them */
+const volatile __u32 cfg_tunnels = 0;	  /* OUTER_ALONE, INNER_TOO, BY_INNER */
 const volatile __u32 cfg_scopes = 1;	  /* bit set of the combinations of SCOPE_ bits that units ask for */
 const volatile __u32 cfg_stamp_shift = 16; /* lowest bit of skb->mark that segment sizes go to */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
+
+#define OUTER_ALONE 0 /* inner flows of tunnels are not accounted */
+#define INNER_TOO 1   /* they are, and units are charged by the outer ones */
+#define BY_INNER 2    /* units are charged by the inner flow of a packet that has one */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -150,6 +154,8 @@ static __always_inline bool same_key(const struct flow_key *a, const struct flow
 	return x[5] == y[5] && x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[0] == y[0] && x[2] == y[2];
 }
 
+#define INNER_LAYER 4 /* beside enum fragment: each layer remembers its own */
+
 /* Remembers a first fragment's flow, and gives a later fragment that of its first one, or flags it. */
 static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto, __u32 kind)
 {
@@ -165,7 +171,8 @@ static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto
 	fragment.id = id;
 	fragment.proto = proto;
 	fragment.version = key->version;
-	if (kind == FIRST_FRAGMENT) {
+	fragment.layer = !!(kind & INNER_LAYER);
+	if ((kind & ~INNER_LAYER) == FIRST_FRAGMENT) {
 		bpf_map_update_elem(&fragments, &fragment, key, BPF_ANY);
 		return 0;
 	}
@@ -174,7 +181,7 @@ static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto
 		*key = *first;
 		key->used = used;
 	} else {
-		key->flags = NETAMS_FRAGMENT;
+		key->flags |= NETAMS_FRAGMENT;
 	}
 	return 0;
 }
@@ -255,8 +262,8 @@ static __noinline bool add_spill(struct flow_key *key, __u32 segs, __u64 bytes, 
  * The search begins at a slot that the hash names, where most flows are; slots are never freed while a half is filled, so
  * the first free one ends it.
  */
-static __always_inline void account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
-				     struct counters *count)
+static __always_inline void account_in(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+					struct counters *count, const bool inner)
 {
 	__u32 index, way, now = stamp();
 	__u64 h = hash_key(key);
@@ -296,10 +303,24 @@ static __always_inline void account(struct flow_key *key, __u32 segs, __u64 byte
 		count->spilled += segs;
 		return;
 	}
-	count->overflow_packets += segs;
-	count->overflow_bytes += bytes;
+	if (inner) {
+		count->inner_overflow_packets += segs;
+		count->inner_overflow_bytes += bytes;
+	} else {
+		count->overflow_packets += segs;
+		count->overflow_bytes += bytes;
+	}
+	/* Units are charged by one of the layers. */
+	if (inner ? cfg_tunnels != BY_INNER : cfg_tunnels == BY_INNER && key->flags & NETAMS_CARRIER)
+		return;
 	add_overflow(key, bytes, (__u64)segs << 1 | 1, partition);
 	add_overflow(key, bytes, (__u64)segs << 1, partition);
+}
+
+static __always_inline void account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				    struct counters *count)
+{
+	account_in(key, segs, bytes, partition, count, false);
 }
 
 #endif

@@ -48,6 +48,10 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 			join_fragments(&key, p.fragment_id, p.fragment_proto, p.fragment);
 			count->fragments += key.flags & NETAMS_FRAGMENT;
 		}
+		if (cfg_tunnels != OUTER_ALONE && p.l4 && may_tunnel(p.proto, p.ports) &&
+		    find_inner(skb, p.l4 << 8 | p.proto, p.vlan | (__u32)p.vlan_inner << 16) &&
+		    parse_inner(skb, p.segs) && account_inner(partition))
+			key.flags |= NETAMS_CARRIER;
 		if (unlikely(p.headers_unknown))
 			count->gso_headers_unknown++;
 		ACCOUNT(&key, p.segs, p.bytes, partition, count);

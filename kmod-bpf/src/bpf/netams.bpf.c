@@ -12,7 +12,7 @@
  * netfilter, and its only other users (dsmark, tcindex) have left the kernel in 6.3. Its value is derived from the network
  * namespace, so that two namespaces of one machine do not take each other's packets for counted.
  */
-#include "cache.h"
+#include "inner.h"
 
 #define METER meter
 #define ACCOUNT account

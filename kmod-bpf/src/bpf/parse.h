@@ -19,10 +19,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi.h"
+#include "link.h"
 
-#define MAX_TAGS 2	  /* VLAN tags that are looked through */
-#define MAX_EXTENSIONS 8  /* IPv6 extension headers that are walked */
-#define MAX_OFFSET 0x7fff /* tells the verifier that header offsets are small; more than headers can reach */
+#define MAX_EXTENSIONS 8 /* IPv6 extension headers that are walked */
 
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
@@ -58,8 +57,11 @@ struct packet {
 	enum fragment fragment;
 	__u8 fragment_proto; /* the one that the fragment itself names */
 	__u32 fragment_id;   /* as on the wire */
+	__u32 l4;	     /* offset of the upper-layer header, 0 where there is none to be read */
 	__u32 segs;	     /* wire packets */
 	__u64 bytes;	     /* layer-3 bytes of all wire packets */
+	__u32 tunnel;	     /* of an inner packet: key of what is directly around it */
+	__u8 kind;	     /* enum tunnel */
 };
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -79,7 +81,8 @@ static __always_inline void make_key(const struct packet *p, __u8 used, struct f
 	w[2] = p->dst[0];
 	w[3] = p->dst[1];
 	w[4] = p->ports | (word)p->vlan << 32 | (word)p->vlan_inner << 48;
-	w[5] = (word)p->proto << 32 | (word)p->version << 40 | (word)used << 56;
+	w[5] = p->tunnel | (word)p->proto << 32 | (word)p->version << 40 |
+	       (word)p->kind << (48 + NETAMS_TUNNEL_SHIFT) | (word)used << 56;
 }
 
 /* `len` bytes at `off`, in place or copied to `buf`; NULL when the packet ends before. */
@@ -122,29 +125,42 @@ static __always_inline bool tunnel_port(__be16 port)
 	return port == bpf_htons(4789) || port == bpf_htons(8472) || port == bpf_htons(6081) || port == bpf_htons(2152);
 }
 
+__u32 tunnel_headers(struct __sk_buff *skb, __u32 l4, __u32 proto);
+
+/* Length of a TCP header, 0 where it cannot be read. */
+static __always_inline __u32 tcp_header(const struct frame *f, __u32 l4)
+{
+	__u8 buf, *offset = header(f, l4 + 12, 1, &buf);
+
+	return offset ? (*offset >> 4) * 4 : 0;
+}
+
 /*
- * A super-packet stands for several wire packets, and each of them carries the headers.
+ * A super-packet stands for several wire packets, and each of them carries the headers, those inside a tunnel too.
  * gso_segs is 0 for packets of untrusted origin (virtio, tun): then the payload tells.
  */
-static __always_inline void count_segments(const struct frame *f, struct packet *p, __u32 l3, __u32 l4, __u32 len)
+static __always_inline void count_segments(const struct frame *f, struct packet *p, __u32 l3, __u32 len, const bool outer)
 {
-	__u32 size = f->gso_size, segs = f->gso_segs, headers = l4 - l3;
-	__u8 buf, *offset;
+	__u32 size = f->gso_size, segs = f->gso_segs, headers = p->l4 - l3, inside;
 
 	p->bytes = len;
 	if (likely(!size))
 		return;
-	if (!l4) {
+	if (!p->l4) {
 		headers = 0;
 		p->headers_unknown = true;
 	} else if (p->proto == IPPROTO_TCP) {
-		offset = header(f, l4 + 12, 1, &buf);
-		if (offset)
-			headers += (*offset >> 4) * 4;
-	} else if (p->proto == IPPROTO_UDP && !tunnel_port(p->ports >> 16)) {
-		headers += 8;
+		headers += tcp_header(f, p->l4);
 	} else {
-		p->headers_unknown = true;
+		inside = outer ? tunnel_headers(f->skb, p->l4, p->proto) : 0;
+		if (inside) {
+			headers = (inside & 0xffff) - l3 - (inside >> 16);
+			len -= inside >> 16;
+		} else if (p->proto == IPPROTO_UDP && !tunnel_port(p->ports >> 16)) {
+			headers += 8;
+		} else {
+			p->headers_unknown = true;
+		}
 	}
 	if (!segs)
 		segs = len > headers ? (len - headers + size - 1) / size : 1;
@@ -152,7 +168,7 @@ static __always_inline void count_segments(const struct frame *f, struct packet 
 	p->bytes = len + (__u64)(segs - 1) * headers;
 }
 
-static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, struct packet *p)
+static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, struct packet *p, const bool outer)
 {
 	struct iphdr buf, *ip = header(f, l3, sizeof(buf), &buf);
 	__u32 room = f->len - l3, l4, words, len;
@@ -182,9 +198,10 @@ static __always_inline enum parsed parse_ipv4(const struct frame *f, __u32 l3, s
 			l4 = 0;
 		}
 	}
+	p->l4 = l4;
 	if (likely(l4))
 		parse_ports(f, l4, p);
-	count_segments(f, p, l3, l4, len);
+	count_segments(f, p, l3, len, outer);
 	return PARSED_IP;
 }
 
@@ -197,12 +214,14 @@ static __always_inline bool is_extension(__u8 next)
 /*
  * Walks extension headers from `off`, the first being of kind `next`. A function of its own, of numbers only, is verified
  * once and not again for each way that leads to it; its results share one number:
- *   bits 0-13 half the offset of the upper layer (headers begin at even ones), 0 where its ports are not to be read;
+ *   bits 0-13 half the length of what was walked, which is even; 0 where the upper layer's ports are not to be read;
  *   14-15 enum fragment; 16-23 protocol; 24-31 protocol that the fragment header names; 32-63 identification.
  */
+#define WALKED_LENGTH 0x3fff
 __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 {
 	__u64 id = 0, proto = next, fragment_proto = 0, fragment = WHOLE;
+	__u32 begin = off;
 	__u8 ext[8];
 
 #pragma unroll
@@ -213,7 +232,7 @@ __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 			/* Cut short: its next-header byte is the answer when it is there. */
 			if (off <= MAX_OFFSET && !bpf_skb_load_bytes(skb, off, ext, 1))
 				proto = ext[0];
-			off = 0;
+			off = begin;
 			goto out;
 		}
 		proto = ext[0];
@@ -224,7 +243,7 @@ __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 			fragment_proto = proto;
 			if (offset & IP6_FRAGMENT_OFFSET) {
 				fragment = LATER_FRAGMENT;
-				off = 0;
+				off = begin;
 				goto out;
 			}
 			fragment = offset & IP6_MORE_FRAGMENTS ? FIRST_FRAGMENT : WHOLE;
@@ -237,9 +256,16 @@ __noinline __u64 walk_extensions(struct __sk_buff *skb, __u32 off, __u32 next)
 		next = proto;
 	}
 	if (is_extension(next) || off > MAX_OFFSET)
-		off = 0;
+		off = begin;
 out:
-	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | off >> 1;
+	return id << 32 | fragment_proto << 24 | proto << 16 | fragment << 14 | ((off - begin) >> 1 & WALKED_LENGTH);
+}
+
+#define JUMBO_HEADER 8
+
+static __always_inline bool is_jumbo(const __u8 *hop)
+{
+	return hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION;
 }
 
 /* The hop-by-hop header of a jumbo super-packet is not on the wire: its length, otherwise 0. */
@@ -247,10 +273,10 @@ static __always_inline __u32 jumbo_header(const struct frame *f, __u32 off)
 {
 	__u8 buf[4], *hop = header(f, off, sizeof(buf), buf);
 
-	return hop && hop[1] == 0 && hop[2] == IP6_JUMBO_OPTION ? 8 : 0;
+	return hop && is_jumbo(hop) ? JUMBO_HEADER : 0;
 }
 
-static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, struct packet *p)
+static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, struct packet *p, const bool outer)
 {
 	struct ipv6hdr buf __attribute__((aligned(8))), *ip = header(f, l3, sizeof(buf), &buf);
 	const word *address;
@@ -272,30 +298,22 @@ static __always_inline enum parsed parse_ipv6(const struct frame *f, __u32 l3, s
 	if (unlikely(is_extension(p->proto))) {
 		__u64 walked = walk_extensions(f->skb, l4, p->proto);
 
-		l4 = walked << 1 & MAX_OFFSET;
+		l4 = walked & WALKED_LENGTH ? l4 + (walked & WALKED_LENGTH) * 2 : 0;
 		p->fragment = walked >> 14 & 3;
 		p->proto = walked >> 16;
 		p->fragment_proto = walked >> 24;
 		p->fragment_id = walked >> 32;
 	}
+	p->l4 = l4;
 	if (l4)
 		parse_ports(f, l4, p);
-	count_segments(f, p, l3 + jumbo, l4, len - jumbo);
+	count_segments(f, p, l3 + jumbo, len - jumbo, outer);
 	return PARSED_IP;
 }
 
-static __always_inline bool is_tag(__be16 proto)
+static __always_inline struct frame frame_of(struct __sk_buff *skb)
 {
-	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD) || proto == bpf_htons(ETH_P_QINQ1);
-}
-
-/*
- * Finds the outermost IP header below VLAN tags and parses it. A tag that the device took off the frame and one that is
- * still in it are the same thing. Devices without an Ethernet header start at layer 3, and skb->protocol is their type.
- */
-static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ethernet, struct packet *p)
-{
-	struct frame frame = {
+	return (struct frame){
 		.skb = skb,
 		.data = (void *)(long)skb->data,
 		.end = (void *)(long)skb->data_end,
@@ -303,21 +321,38 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 		.gso_size = skb->gso_size,
 		.gso_segs = skb->gso_size ? skb->gso_segs : 0,
 	};
-	const struct frame *f = &frame;
-	__be16 proto = (__be16)skb->protocol;
-	__u32 off = 0, tags = 0;
-	__be16 buf[2], *in;
+}
 
+static __always_inline void clear(struct packet *p)
+{
 	p->src[0] = p->src[1] = p->dst[0] = p->dst[1] = 0;
 	p->ports = 0;
 	p->vlan = p->vlan_inner = 0;
 	p->proto = p->version = 0;
-	p->segs = f->gso_segs ?: 1;
+	p->l4 = 0;
+	p->segs = 1;
 	p->bytes = 0;
 	p->fragment = WHOLE;
 	p->fragment_id = p->fragment_proto = 0;
 	p->headers_unknown = false;
+	p->tunnel = p->kind = 0;
+}
 
+/*
+ * Finds the outermost IP header below VLAN tags, PPPoE and MPLS, and parses it. A tag that the device took off the frame and
+ * one that is still in it are the same thing. Devices without an Ethernet header start at layer 3, and skb->protocol is
+ * their type.
+ */
+static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ethernet, struct packet *p)
+{
+	struct frame frame = frame_of(skb);
+	const struct frame *f = &frame;
+	__be16 proto = (__be16)skb->protocol;
+	__u32 off = 0, tags = 0, found;
+	__be16 buf[2], *in;
+
+	clear(p);
+	p->segs = f->gso_segs ?: 1;
 	if (ethernet) {
 		in = header(f, offsetof(struct ethhdr, h_proto), 2, buf);
 		if (!in)
@@ -345,10 +380,14 @@ static __always_inline enum parsed parse(struct __sk_buff *skb, const bool ether
 		}
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(f, off, p);
-	if (proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(f, off, p);
-	return PARSED_NON_IP;
+		return parse_ipv4(f, off, p, true);
+	if (likely(proto == bpf_htons(ETH_P_IPV6)))
+		return parse_ipv6(f, off, p, true);
+	found = below_ethertype(skb, off, proto);
+	if (!found)
+		return PARSED_NON_IP;
+	off = found & MAX_OFFSET;
+	return found & 1 << 16 ? parse_ipv6(f, off, p, true) : parse_ipv4(f, off, p, true);
 }
 
 #endif

@@ -7,7 +7,7 @@
  * skb->mark is the number of flows (1: leave the packet alone, NEW_FLOWS: each packet another one), skb->cb[0] the place of
  * the address's last four bytes.
  */
-#include "cache.h"
+#include "inner.h"
 
 #define NEW_FLOWS 0xffffffff
 #define MAX_PLACE 128

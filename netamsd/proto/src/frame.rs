@@ -70,6 +70,14 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_survives_the_frame() {
+        for rate in [28_769.057142857142, 51_283.971428571436, f64::MIN_POSITIVE, f64::MAX] {
+            let bytes = encode(&rate).unwrap();
+            assert_eq!(read::<f64>(&mut &bytes[..], MAX_REQUEST).unwrap(), rate);
+        }
+    }
+
+    #[test]
     fn a_long_or_cut_frame_is_refused() {
         let long = u32::MAX.to_le_bytes();
         assert_eq!(

@@ -88,6 +88,14 @@ pub struct Terms {
     /// Counted by the rules and never queued: nobody listened, or the queue was full and let them pass. A super-packet is
     /// one.
     pub bypassed: u64,
+    /// Packets with an inner flow, beside their outer one: no term of the identity.
+    pub inner_packets: u64,
+    /// Layer-3 bytes in inner flows.
+    pub inner_bytes: u64,
+    /// Packets without an inner flow because the flow table was full.
+    pub inner_overflow_packets: u64,
+    /// Inner layer-3 bytes of those.
+    pub inner_overflow_bytes: u64,
 }
 
 impl Terms {
@@ -126,6 +134,10 @@ impl Terms {
             queue_lost: count(self.queue_lost, other.queue_lost),
             queue_full: count(self.queue_full, other.queue_full),
             bypassed: count(self.bypassed, other.bypassed),
+            inner_packets: count(self.inner_packets, other.inner_packets),
+            inner_bytes: count(self.inner_bytes, other.inner_bytes),
+            inner_overflow_packets: count(self.inner_overflow_packets, other.inner_overflow_packets),
+            inner_overflow_bytes: count(self.inner_overflow_bytes, other.inner_overflow_bytes),
         }
     }
 }

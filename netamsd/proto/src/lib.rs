@@ -21,7 +21,7 @@ pub use source::{NfqueueStatus, Queue, Rule, Rules, SourceKind, SourceStatus, Ve
 /// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.
 pub const COOKIE: u32 = 0x4e_45_54_41;
 /// Version of the messages below; a client and a daemon talk only when theirs are equal.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Where the daemon listens unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/netams/control.sock";
 /// Environment variable that tells `ngctl` another socket.
@@ -202,9 +202,9 @@ pub struct Info {
     pub mode: u8,
     /// Log level: 0 info, 1 debug, 2 trace.
     pub debug: u8,
-    /// Unidirectional flows that are neither idle nor cut by the active timeout.
+    /// Unidirectional flows, inner ones included, that are neither idle nor cut by the active timeout.
     pub active_flows: u64,
-    /// Flow records since the store was created.
+    /// Flow records since the store was created, inner ones included.
     pub total_flows: u64,
     /// 1 drop, 2 pass.
     pub default_policy: u8,
@@ -226,10 +226,23 @@ pub struct FlowQuery {
     pub port: Option<u16>,
     /// Flows that had packets at or after this time, milliseconds UTC since 1970.
     pub since_ms: Option<i64>,
+    /// Which packets' flows; layers are never mixed.
+    pub layer: Layer,
     /// Order, always largest or newest first.
     pub sort: FlowSort,
     /// At most this many.
     pub top: Option<u32>,
+}
+
+/// Which packet of a frame a flow is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The outermost one.
+    #[default]
+    Outer,
+    /// The innermost one of a tunnel.
+    Inner,
 }
 
 /// Order of flow records.
@@ -283,6 +296,8 @@ pub struct Flow {
     pub vlan: u16,
     /// Inner VLAN id of QinQ, 0 where there is none.
     pub vlan_inner: u16,
+    /// What is directly around the packets of an inner flow; none of an outer one.
+    pub tunnel: Option<Tunnel>,
     /// Later fragments whose first fragment was not seen.
     pub fragment: bool,
     /// Some of its packets were inferred from super-packets whose segment size is not known: packets and bytes are not
@@ -296,6 +311,15 @@ pub struct Flow {
     pub packets: u64,
     /// Layer-3 bytes.
     pub bytes: u64,
+}
+
+/// A tunnel around the packets of an inner flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// `ip`, `gre`, `vxlan`, `geneve`, `teredo` or `gtpu`.
+    pub kind: String,
+    /// GRE key, VNI or TEID; 0 where there is none.
+    pub key: u32,
 }
 
 /// Packets and layer-3 bytes in both directions, seen from a unit: `in` is traffic to it.

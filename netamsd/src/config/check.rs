@@ -43,7 +43,10 @@ impl Config {
         }
         not_empty("control.group", Path::new(&self.control.group))?;
         in_range("control.max_connections", self.control.max_connections, CONNECTIONS)?;
-        units::check(&self.units)
+        if self.accounting.charge == Charge::Inner && self.kernel.tunnels == Tunnels::Outer {
+            return Err(Problem::ChargeWithoutTunnels);
+        }
+        units::check(&self.units, self.accounting.charge)
     }
 }
 

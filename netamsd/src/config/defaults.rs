@@ -28,6 +28,7 @@ impl Default for KernelConfig {
             attach: Attach::Auto,
             flows: 65_536,
             spill: 16_384,
+            tunnels: Tunnels::Outer,
             on_exit: OnExit::Detach,
             bpffs: "/sys/fs/bpf".into(),
         }
@@ -57,7 +58,13 @@ impl Default for NfqueueConfig {
 
 impl Default for AccountingConfig {
     fn default() -> Self {
-        Self { interval_ms: 5_000, idle_timeout_s: 60, active_timeout_s: 1_800, keep_flows_days: 30 }
+        Self {
+            interval_ms: 5_000,
+            idle_timeout_s: 60,
+            active_timeout_s: 1_800,
+            keep_flows_days: 30,
+            charge: Charge::Outer,
+        }
     }
 }
 

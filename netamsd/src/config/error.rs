@@ -128,6 +128,11 @@ pub enum Problem {
         /// `stamp_mask`.
         mask: u32,
     },
+    /// Charging by what is not accounted.
+    #[error(
+        "accounting.charge is \"inner\", but inner flows are accounted only with kernel.tunnels = \"inner\", set that too"
+    )]
+    ChargeWithoutTunnels,
     /// Something about one unit.
     #[error("unit `{}` {problem}", name.escape_debug())]
     Unit {
@@ -170,6 +175,28 @@ pub enum UnitProblem {
     /// A group of nothing.
     #[error("is a group without members, give it some")]
     NoMembers,
+    /// No VLAN id.
+    #[error("has {key} = {id}, a VLAN id is from 1 to 4094")]
+    Vlan {
+        /// `vlan` or `vlan_inner`.
+        key: &'static str,
+        /// As configured.
+        id: u32,
+    },
+    /// No network identifier.
+    #[error("has vni = {0}, a VNI has 24 bits and is at most 16777215")]
+    Vni(u32),
+    /// Two tunnels at once.
+    #[error("has gre_key and vni, but a packet is directly in one tunnel, remove one of them")]
+    TwoTunnels,
+    /// A tunnel's key where units are charged by what is around it.
+    #[error(
+        "has {0}, but the packets in tunnels are charged only with accounting.charge = \"inner\", set that or remove it"
+    )]
+    TunnelNotCharged(&'static str),
+    /// A group with selectors of its own.
+    #[error("is a group with {0}, give that to its members instead")]
+    GroupSelector(&'static str),
     /// Members in something else than a group.
     #[error("is a {0} with members, only a group has members")]
     Members(UnitKind),
@@ -228,7 +255,7 @@ impl ConfigError {
 
     fn toml(text: &str, key: Option<String>, error: &toml::de::Error, near: &str) -> Self {
         let lines: Vec<_> = error.message().lines().map(str::trim).collect();
-        let message = format!("{}{near}", lines.join(", "));
+        let message = printable(&format!("{}{near}", lines.join(", ")));
         let position = error.span().map(|span| Position::of(text, span.start));
         Self { position, ..Problem::Toml { key, message }.into() }
     }
@@ -247,6 +274,12 @@ impl Position {
     }
 }
 
+/// The parser's words quote the file, whose strings can have what would disturb a terminal.
+fn printable(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(printable).collect()
+}
+
 /// Where the value is that a problem is about.
 fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
     let path = match problem {
@@ -263,6 +296,7 @@ fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
             let [mark, mask] = ["nfqueue.handover_mark", "nfqueue.stamp_mask"];
             return offset_of_key(document, mark).or_else(|| offset_of_key(document, mask));
         }
+        Problem::ChargeWithoutTunnels => "accounting.charge",
         Problem::Unit { name, .. } => return offset_of_unit(document, name),
     };
     offset_of_key(document, path)

@@ -39,7 +39,7 @@ pub struct Config {
     pub mode: Mode,
     /// What becomes of a packet that no policy decides, in [`Mode::Divert`].
     pub default_policy: DefaultPolicy,
-    /// The kernel source, and what both sources have in common: interfaces and sizes of the tables.
+    /// The kernel source, and what both sources have in common: interfaces, sizes of the tables, tunnels.
     pub kernel: KernelConfig,
     /// The source of netfilter queues.
     pub nfqueue: NfqueueConfig,
@@ -66,6 +66,8 @@ pub struct KernelConfig {
     pub flows: u32,
     /// Slots of the second-level table, which all CPUs share.
     pub spill: u32,
+    /// Whether packets in tunnels are accounted as well.
+    pub tunnels: Tunnels,
     /// What becomes of the attached program when the daemon ends.
     pub on_exit: OnExit,
     /// Where the BPF filesystem is, or is mounted if absent.
@@ -116,6 +118,16 @@ pub enum Attach {
     Clsact,
 }
 
+/// `kernel.tunnels`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tunnels {
+    /// Packets as they are on the wire.
+    Outer,
+    /// Beside them the innermost packets of tunnels.
+    Inner,
+}
+
 /// `kernel.on_exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -138,6 +150,18 @@ pub struct AccountingConfig {
     pub active_timeout_s: u32,
     /// Flow records are deleted this many days after their last packet; unit totals stay.
     pub keep_flows_days: u32,
+    /// By whose addresses units are charged.
+    pub charge: Charge,
+}
+
+/// `accounting.charge`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Charge {
+    /// Those of packets as they are on the wire.
+    Outer,
+    /// Those of the innermost packets of tunnels, and of packets that no tunnel carries.
+    Inner,
 }
 
 /// `[control]`: the socket for `ngctl`.

@@ -17,6 +17,9 @@ fn sentence(rest: &str) -> String {
 fn sample_with_examples() -> String {
     let lines = SAMPLE.lines().map(|line| match line.strip_prefix('#') {
         Some(example) if !example.is_empty() && !example.starts_with(' ') => example,
+        // What the examples need.
+        _ if line.starts_with("tunnels = ") => "tunnels = \"inner\"",
+        _ if line.starts_with("charge = ") => "charge = \"inner\"",
         _ => line,
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -70,11 +73,25 @@ fn the_examples_of_the_sample_parse() {
             ("server", UnitKind::Host),
             ("router", UnitKind::Cluster),
             ("lan", UnitKind::Net),
+            ("tenant", UnitKind::Net),
+            ("customer", UnitKind::Net),
+            ("branch", UnitKind::Net),
+            ("overlay", UnitKind::Net),
             ("all", UnitKind::Group),
         ]
     );
     assert_eq!(config.units[0].addresses[0].to_string(), "192.0.2.10/32");
-    assert_eq!(config.units[3].members, ["server", "router", "lan"]);
+    let selectors = |unit: &UnitConfig| (unit.vlan, unit.vlan_inner, unit.gre_key, unit.vni);
+    assert_eq!(
+        config.units[3..7].iter().map(selectors).collect::<Vec<_>>(),
+        [
+            (Some(10), None, None, None),
+            (Some(100), Some(20), None, None),
+            (None, None, Some(7), None),
+            (None, None, None, Some(5001)),
+        ]
+    );
+    assert_eq!(config.units[7].members, ["server", "router", "lan"]);
 }
 
 #[test]
@@ -91,6 +108,7 @@ fn every_key_is_read() {
         attach = "clsact"
         flows = 256
         spill = 1000
+        tunnels = "inner"
         on_exit = "stay"
         bpffs = "/bpf"
         [nfqueue]
@@ -113,6 +131,7 @@ fn every_key_is_read() {
         idle_timeout_s = 1
         active_timeout_s = 2
         keep_flows_days = 3
+        charge = "inner"
         [control]
         socket = "/socket"
         group = "wheel"
@@ -133,6 +152,7 @@ fn every_key_is_read() {
             attach: Attach::Clsact,
             flows: 256,
             spill: 1000,
+            tunnels: Tunnels::Inner,
             on_exit: OnExit::Stay,
             bpffs: "/bpf".into(),
         },
@@ -157,6 +177,7 @@ fn every_key_is_read() {
             idle_timeout_s: 1,
             active_timeout_s: 2,
             keep_flows_days: 3,
+            charge: Charge::Inner,
         },
         control: ControlConfig {
             socket: "/socket".into(),
@@ -196,7 +217,7 @@ fn syntax_and_types() {
         (
             "mode = \"tee\"",
             "line 3, column 1: unknown field `mode`, expected one of `interfaces`, `attach`, `flows`, `spill`, \
-             `on_exit`, `bpffs`",
+             `tunnels`, `on_exit`, `bpffs`",
         ),
         (
             "[nfqueue]\ngso = \"off\"",
@@ -218,7 +239,7 @@ fn syntax_and_types() {
         (
             "[accounting]\nintervall_ms = 5000",
             "line 4, column 1: unknown field `intervall_ms`, expected one of `interval_ms`, `idle_timeout_s`, \
-             `active_timeout_s`, `keep_flows_days`",
+             `active_timeout_s`, `keep_flows_days`, `charge`",
         ),
         (
             "[acounting]\ninterval_ms = 5000",
@@ -236,10 +257,26 @@ fn syntax_and_types() {
         ),
         (
             "[[unit]]\nname = \"a\"\nkind = \"net\"\nadresses = []",
-            "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`",
+            "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`, \
+             `vlan`, `vlan_inner`, `gre_key`, `vni`",
         ),
     ] {
         assert_eq!(sentence(rest), expected);
+    }
+}
+
+#[test]
+fn an_error_does_not_disturb_a_terminal() {
+    for (rest, expected) in [
+        ("\"\\u001b[2J\" = 1", "unknown field `\\u{1b}[2J`"),
+        ("[[unit]]\nname = \"a\"\nkind = \"\\t\"", "unit.kind: unknown variant `\\t`"),
+        (
+            "[[unit]]\nname = \"a\"\nkind = \"host\"\naddresses = [\"\\u0007\"]",
+            "unit.addresses: `\\u{7}` is neither",
+        ),
+    ] {
+        let sentence = sentence(rest);
+        assert!(sentence.contains(expected) && !sentence.contains(char::is_control), "{sentence:?}");
     }
 }
 
@@ -419,6 +456,89 @@ fn one_unit() {
     ] {
         let text = format!("unit = [\n\n{{ name = \"x\", {unit} }}]\n[kernel]\ninterfaces = []");
         assert_eq!(Config::parse(&text).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn units_of_vlans_and_tunnels() {
+    let net = r#"name = "x", kind = "net", addresses = ["10.0.0.0/8"]"#;
+    let group = r#"name = "x", kind = "group", members = ["y"]"#;
+    let text = |unit: &str, charge: &str| {
+        format!(
+            "unit = [{{ {unit} }}, {{ name = \"y\", kind = \"host\", addresses = [\"192.0.2.1\"] }}]\n\
+             [kernel]\ninterfaces = []\ntunnels = \"inner\"\n[accounting]\ncharge = {charge:?}"
+        )
+    };
+    let not_charged = "but the packets in tunnels are charged only with accounting.charge = \"inner\", set that or remove it";
+    for (start, more, charge, expected) in [
+        (net, "vlan = 0", "outer", "has vlan = 0, a VLAN id is from 1 to 4094".to_owned()),
+        (net, "vlan = 4095", "outer", "has vlan = 4095, a VLAN id is from 1 to 4094".to_owned()),
+        (net, "vlan_inner = 5000", "inner", "has vlan_inner = 5000, a VLAN id is from 1 to 4094".to_owned()),
+        (
+            net,
+            "vni = 16777216",
+            "inner",
+            "has vni = 16777216, a VNI has 24 bits and is at most 16777215".to_owned(),
+        ),
+        (
+            net,
+            "vni = 1, gre_key = 1",
+            "inner",
+            "has gre_key and vni, but a packet is directly in one tunnel, remove one of them".to_owned(),
+        ),
+        (net, "vni = 1", "outer", format!("has vni, {not_charged}")),
+        (net, "gre_key = 1, vlan = 3", "outer", format!("has gre_key, {not_charged}")),
+        (group, "vlan = 3", "outer", "is a group with vlan, give that to its members instead".to_owned()),
+        (
+            group,
+            "gre_key = 3",
+            "inner",
+            "is a group with gre_key, give that to its members instead".to_owned(),
+        ),
+    ] {
+        let error = Config::parse(&text(&format!("{start}, {more}"), charge)).unwrap_err().to_string();
+        assert_eq!(error, format!("line 1, column 18: unit `x` {expected}"));
+    }
+    for (more, charge) in [
+        ("vlan = 1, vlan_inner = 4094", "outer"),
+        ("vlan_inner = 1", "outer"),
+        ("vlan = 4094, gre_key = 4294967295", "inner"),
+        ("gre_key = 0", "inner"),
+        ("vni = 0, vlan_inner = 9", "inner"),
+        ("vni = 16777215", "inner"),
+    ] {
+        Config::parse(&text(&format!("{net}, {more}"), charge)).unwrap();
+    }
+    assert_eq!(
+        Config::parse(&text(&format!("{net}, vlan = -1"), "outer")).unwrap_err().to_string(),
+        "line 1, column 72: unit.vlan: invalid value: integer `-1`, expected u32"
+    );
+}
+
+#[test]
+fn charging_by_inner_flows_needs_them() {
+    let expected = "accounting.charge is \"inner\", but inner flows are accounted only with kernel.tunnels = \
+                    \"inner\", set that too";
+    for tunnels in ["", "tunnels = \"outer\"\n"] {
+        let line = 4 + tunnels.lines().count();
+        assert_eq!(
+            sentence(&format!("{tunnels}[accounting]\ncharge = \"inner\"")),
+            format!("line {line}, column 10: {expected}")
+        );
+    }
+    let config = parse("tunnels = \"inner\"").unwrap();
+    assert_eq!(config.accounting.charge, Charge::Outer);
+    for (rest, expected) in [
+        (
+            "tunnels = \"both\"",
+            "line 3, column 11: kernel.tunnels: unknown variant `both`, expected `outer` or `inner`",
+        ),
+        (
+            "[accounting]\ncharge = \"both\"",
+            "line 4, column 10: accounting.charge: unknown variant `both`, expected `outer` or `inner`",
+        ),
+    ] {
+        assert_eq!(sentence(rest), expected);
     }
 }
 

@@ -4,8 +4,8 @@ use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
 
 use ipnet::IpNet;
 use netams_proto::{
-    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Node, Request, Response, UnitTotals,
-    Units as UnitReport,
+    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Layer, Node, Request, Response,
+    Tunnel, UnitTotals, Units as UnitReport,
 };
 
 use super::{snapshot::Snapshot, sources};
@@ -117,6 +117,8 @@ fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flo
         proto: query.proto,
         port: query.port,
         since_ms: query.since_ms,
+        after: 0,
+        inner: query.layer == Layer::Inner,
         order: match query.sort {
             FlowSort::Bytes => FlowOrder::Bytes,
             FlowSort::Packets => FlowOrder::Packets,
@@ -147,6 +149,7 @@ fn flow(record: FlowRecord) -> Flow {
         dport: key.dport,
         vlan: key.vlan,
         vlan_inner: key.vlan_inner,
+        tunnel: key.tunnel.map(|tunnel| Tunnel { kind: tunnel.kind.name().to_owned(), key: tunnel.key }),
         fragment: key.fragment,
         estimated: record.estimated,
         first_ms: record.first_ms,

@@ -107,8 +107,8 @@ pub struct Meter {
     pub(super) boot: String,
     pub(super) rates: Rates,
     /// Counters and `missed` of each source when the daemon started, and at the last switch.
-    pub(super) at_start: [(Counters, u64); 2],
-    pub(super) at_switch: Option<(i64, [(Counters, u64); 2])>,
+    pub(super) at_start: [(Counters, u64); Source::ALL.len()],
+    pub(super) at_switch: Option<(i64, [(Counters, u64); Source::ALL.len()])>,
     /// The daemon ends, and its sources with it.
     pub(super) ending: bool,
     interval: Duration,

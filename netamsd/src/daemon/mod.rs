@@ -36,11 +36,11 @@ use tracing::{info, warn};
 use self::{
     answers::{Context, answer},
     meter::{Answer, Meter, Order, Setup, announce_links},
-    setup::{control_config, store_config, warn_of_absent_interfaces},
+    setup::{control_config, warn_of_absent_interfaces},
 };
 pub use self::{
     drain::DrainError,
-    setup::{absent_interfaces, cleanup, nfqueue_options, source_options},
+    setup::{absent_interfaces, cleanup, nfqueue_options, source_options, store_config},
     switch::SwitchError,
 };
 use crate::{

@@ -8,6 +8,7 @@ use crate::{
     control,
     policy::{Units, Zone},
     source::{
+        Tunnels,
         kernel::{self, Duty, KernelError, Marks, Style, flag},
         nfqueue::{self, GsoMode, rules},
     },
@@ -33,6 +34,7 @@ pub fn source_options(config: &Config, units: &Units, store: u64) -> kernel::Opt
         bpffs: config.kernel.bpffs.clone(),
         store,
         marks: Marks { handover: config.nfqueue.handover_mark, stamp: config.nfqueue.stamp_mask },
+        tunnels: tunnels(config),
         prefixes: units.prefixes(),
     }
 }
@@ -75,11 +77,21 @@ pub fn nfqueue_options(config: &Config, units: &Units, store: u64) -> nfqueue::O
         flows: config.kernel.flows,
         spill: config.kernel.spill,
         store,
+        tunnels: tunnels(config),
         prefixes: units.prefixes(),
     }
 }
 
-pub(super) fn store_config(config: &Config) -> StoreConfig {
+fn tunnels(config: &Config) -> Tunnels {
+    match (config.kernel.tunnels, config.accounting.charge) {
+        (config::Tunnels::Outer, _) => Tunnels::Outer,
+        (config::Tunnels::Inner, config::Charge::Outer) => Tunnels::Inner,
+        (config::Tunnels::Inner, config::Charge::Inner) => Tunnels::Charged,
+    }
+}
+
+/// What the store has to know of the configuration.
+pub fn store_config(config: &Config) -> StoreConfig {
     let unit =
         |u: &crate::policy::UnitConfig| StoreUnit { name: u.name.clone(), kind: u.kind.as_str().to_owned() };
     StoreConfig {

@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// What happens to packets that no policy decides.
     pub default_policy: DefaultPolicy,
     /// The ledger of each source, in the order of [`Source::ALL`].
-    pub ledgers: [SourceLedger; 2],
+    pub ledgers: [SourceLedger; Source::ALL.len()],
     /// When the source was switched last, milliseconds UTC since 1970.
     pub switched_ms: Option<i64>,
     /// Wire packets and bits a second, over the last seconds.
@@ -107,7 +107,7 @@ impl Meter {
 
     fn source_ledger(&self, source: Source) -> SourceLedger {
         let ledger = self.writer.ledger(source);
-        let of = |baselines: &[(Counters, u64); 2]| baselines[source as usize];
+        let of = |baselines: &[(Counters, u64); Source::ALL.len()]| baselines[source as usize];
         let at_start = of(&self.at_start);
         SourceLedger {
             source,
@@ -127,6 +127,7 @@ impl Meter {
             let live = match source {
                 Source::Kernel => self.kernel.as_ref().map(|kernel| kernel.live_counters()),
                 Source::Nfqueue => self.nfqueue.live_counters(),
+                Source::Replay => None,
             };
             counters.add(&live.unwrap_or_default());
         }
@@ -141,7 +142,7 @@ impl Meter {
     }
 
     /// The ledgers as they are now, to tell later what was added.
-    pub(super) fn baselines(&self) -> [(Counters, u64); 2] {
+    pub(super) fn baselines(&self) -> [(Counters, u64); Source::ALL.len()] {
         Source::ALL.map(|source| (self.total(source), self.writer.ledger(source).missed))
     }
 }

@@ -73,6 +73,10 @@ fn terms((c, missed): (Counters, u64)) -> Terms {
         queue_lost: c.queue_lost,
         queue_full: c.queue_full,
         bypassed: c.bypassed,
+        inner_packets: c.inner_packets,
+        inner_bytes: c.inner_bytes,
+        inner_overflow_packets: c.inner_overflow_packets,
+        inner_overflow_bytes: c.inner_overflow_bytes,
     }
 }
 

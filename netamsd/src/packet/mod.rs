@@ -4,47 +4,32 @@
 //! (`kmod-bpf/src/bpf/parse.h`) gives for the same packet; the test `differential` holds the two together. No length field
 //! is trusted further than the packet itself. Tables, marks and verdicts are none of its business, and a later fragment is
 //! left to whoever remembers first ones.
+//!
+//! [`link`] finds the IP header, [`ip`] reads it and what follows, [`tunnel`] goes on to the IP header inside, and
+//! [`segments`] counts what a super-packet stands for. What was not captured is not there, whatever lengths say: a header
+//! counts as cut short when one of its bytes was not captured. A header may be announced at an offset beyond what was
+//! captured; then there is nothing of it. And nothing is read from offsets beyond [`MAX_OFFSET`], as in the kernel.
 
+mod ip;
+mod link;
+mod segments;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use kmod_bpf::FlowKey;
+
+pub use link::{Link, parse_link};
+pub use tunnel::inner;
 
 /// EtherType of IPv4 (IEEE 802 numbers, IANA).
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and the number that QinQ had before.
-const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const VLAN_ID: u16 = 0x0fff;
 /// VLAN tags that are looked through.
 const MAX_TAGS: usize = 2;
-/// IPv6 extension headers that are walked.
-const MAX_EXTENSIONS: usize = 8;
-
-const ETHERNET_HEADER: usize = 14;
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
-const UDP_HEADER: u32 = 8;
-
-const HOP_BY_HOP: u8 = 0;
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const DCCP: u8 = 33;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const ICMPV6: u8 = 58;
-const DESTINATION_OPTIONS: u8 = 60;
-const SCTP: u8 = 132;
-const MOBILITY: u8 = 135;
-const UDP_LITE: u8 = 136;
-
-/// RFC 2675; the kernel puts it into IPv6 super-packets of more than 64 KiB, and takes it out again when it cuts them.
-const JUMBO_OPTION: u8 = 0xc2;
-/// UDP ports of encapsulations whose super-packets are cut inside the tunnel: VXLAN (two), Geneve, GTP-U.
-const TUNNEL_PORTS: [u16; 4] = [4789, 8472, 6081, 2152];
+/// Last offset from which a header is read: the kernel's verifier wants a bound.
+const MAX_OFFSET: usize = 0x7fff;
 
 /// What is known of a super-packet, which stands for several wire packets that carry its headers each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,7 +84,8 @@ impl Fragment {
 /// What a packet with a valid IP header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Its flow, with `used` and `fragment` 0; of a later fragment, the one to use when the first was not seen.
+    /// Its flow, with `used` 0 and no flag but the tunnel of an inner packet; of a later fragment, the one to use when the
+    /// first was not seen.
     pub key: FlowKey,
     /// Which part of an IP packet it is.
     pub fragment: Fragment,
@@ -107,7 +93,7 @@ pub struct Packet {
     pub packets: u32,
     /// Layer-3 bytes of all of them.
     pub bytes: u64,
-    /// A super-packet of an encapsulation or of an unknown protocol: `bytes` may lack headers.
+    /// A super-packet of an encapsulation that is not read or of an unknown protocol: `bytes` may lack headers.
     pub headers_unknown: bool,
     /// Offset of the IP header in the bytes that were parsed.
     pub l3: usize,
@@ -128,30 +114,13 @@ pub enum Parsed {
 
 /// Parses a frame with an Ethernet header. `len` is its original length in bytes, of which `frame` may hold fewer.
 pub fn parse_ethernet(frame: &[u8], len: u32, gso: Gso) -> Parsed {
-    let Some(&ethertype) = bytes(frame, ETHERNET_HEADER - 2) else {
-        return Parsed::NonIp;
-    };
-    let mut ethertype = u16::from_be_bytes(ethertype);
-    let mut l3 = ETHERNET_HEADER;
-    let mut tags = [0; MAX_TAGS];
-    for tag in &mut tags {
-        if !ETHERTYPES_VLAN.contains(&ethertype) {
-            break;
-        }
-        let Some(&[a, b, c, d]) = bytes(frame, l3) else {
-            return Parsed::NonIp;
-        };
-        *tag = u16::from_be_bytes([a, b]) & VLAN_ID;
-        ethertype = u16::from_be_bytes([c, d]);
-        l3 += 4;
-    }
-    parse(Captured::new(frame, len, gso), ethertype, l3, tags)
+    outermost(Captured::new(frame, len, gso), link::ethernet(frame, 0))
 }
 
-/// Parses a packet that begins at layer 3 and is said to be of `ethertype`. `len` is its original length in bytes, of which
-/// `packet` may hold fewer.
+/// Parses a packet that begins behind link-layer headers and VLAN tags and is said to be of `ethertype`. `len` is its original
+/// length in bytes, of which `packet` may hold fewer.
 pub fn parse_ip(packet: &[u8], len: u32, ethertype: u16, gso: Gso) -> Parsed {
-    parse(Captured::new(packet, len, gso), ethertype, 0, [0; MAX_TAGS])
+    outermost(Captured::new(packet, len, gso), link::untagged(packet, 0, ethertype))
 }
 
 /// What is there to read.
@@ -176,159 +145,40 @@ impl<'a> Captured<'a> {
 
 /// `N` bytes at `at`, when they were captured.
 fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
+    if at > MAX_OFFSET {
+        return None;
+    }
     data.get(at..)?.first_chunk()
 }
 
-fn parse(captured: Captured, ethertype: u16, l3: usize, [vlan, vlan_inner]: [u16; MAX_TAGS]) -> Parsed {
-    let parsed = match ethertype {
-        ETHERTYPE_IPV4 => parse_ipv4(captured, l3),
-        ETHERTYPE_IPV6 => parse_ipv6(captured, l3),
-        _ => return Parsed::NonIp,
-    };
-    parsed.map_or(Parsed::Malformed, |mut packet| {
-        packet.key.vlan = vlan;
-        packet.key.vlan_inner = vlan_inner;
-        Parsed::Ip(packet)
-    })
-}
-
-/// `None` is a malformed packet.
-fn parse_ipv4(captured: Captured, l3: usize) -> Option<Packet> {
-    let ip: &[u8; IPV4_HEADER] = bytes(captured.data, l3)?;
-    let header = usize::from(ip[0] & 15) * 4;
-    if ip[0] >> 4 != 4 || header < IPV4_HEADER || captured.data.len() - l3 < header {
-        return None;
-    }
-    let room = captured.room(l3);
-    let total = u32::from(u16::from_be_bytes([ip[2], ip[3]]));
-    let len = if total == 0 || total > room || captured.gso.size != 0 { room } else { total };
-    let proto = ip[9];
-    let id = u16::from_ne_bytes([ip[4], ip[5]]).into();
-    let flags = u16::from_be_bytes([ip[6], ip[7]]);
-    let fragment = Fragment::of(id, proto, flags & 0x1fff, flags & 0x2000 != 0);
-    let l4 = (!matches!(fragment, Fragment::Later { .. })).then_some(l3 + header);
-    let key = FlowKey {
-        src: mapped([ip[12], ip[13], ip[14], ip[15]]),
-        dst: mapped([ip[16], ip[17], ip[18], ip[19]]),
-        proto,
-        version: 4,
-        ..FlowKey::default()
-    };
-    Some(packet(captured, key, fragment, Layers { l3, l4, len, unsent: 0 }))
-}
-
-fn mapped([a, b, c, d]: [u8; 4]) -> [u8; 16] {
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
-}
-
-/// `None` is a malformed packet.
-fn parse_ipv6(captured: Captured, l3: usize) -> Option<Packet> {
-    let ip: &[u8; IPV6_HEADER] = bytes(captured.data, l3)?;
-    if ip[0] >> 4 != 6 {
-        return None;
-    }
-    let room = captured.room(l3);
-    let payload = u32::from(u16::from_be_bytes([ip[4], ip[5]]));
-    let total = payload + IPV6_HEADER as u32;
-    let super_packet = captured.gso.size != 0;
-    let len = if payload == 0 || total > room || super_packet { room } else { total };
-    let upper = l3 + IPV6_HEADER;
-    let jumbo = super_packet && payload == 0 && ip[6] == HOP_BY_HOP && is_jumbo(captured.data, upper);
-    let unsent = if jumbo { 8 } else { 0 };
-    let Upper { proto, l4, fragment } = walk_extensions(captured.data, upper, ip[6]);
-    let mut key = FlowKey { proto, version: 6, ..FlowKey::default() };
-    key.src.copy_from_slice(&ip[8..24]);
-    key.dst.copy_from_slice(&ip[24..40]);
-    Some(packet(captured, key, fragment, Layers { l3, l4, len, unsent }))
-}
-
-fn is_jumbo(data: &[u8], at: usize) -> bool {
-    matches!(bytes(data, at), Some([_, 0, JUMBO_OPTION, _]))
-}
-
-/// What follows the extension headers.
-struct Upper {
-    proto: u8,
-    l4: Option<usize>,
-    fragment: Fragment,
-}
-
-/// Walks extension headers from `at`, the first being of kind `proto`.
-fn walk_extensions(data: &[u8], mut at: usize, mut proto: u8) -> Upper {
-    let mut fragment = Fragment::Whole;
-    for _ in 0..MAX_EXTENSIONS {
-        if !is_extension(proto) {
-            break;
-        }
-        let Some(&[next, size, a, b, ref id @ ..]) = bytes::<8>(data, at) else {
-            // Cut short: its next-header byte is the answer when it is there.
-            return Upper { proto: data.get(at).copied().unwrap_or(proto), l4: None, fragment };
-        };
-        match proto {
-            FRAGMENT => {
-                let offset = u16::from_be_bytes([a, b]);
-                fragment = Fragment::of(u32::from_ne_bytes(*id), next, offset >> 3, offset & 1 != 0);
-                if matches!(fragment, Fragment::Later { .. }) {
-                    return Upper { proto: next, l4: None, fragment };
-                }
-                at += 8;
-            }
-            AUTHENTICATION => at += (usize::from(size) + 2) * 4,
-            _ => at += (usize::from(size) + 1) * 8,
-        }
-        proto = next;
-    }
-    Upper { proto, l4: (!is_extension(proto)).then_some(at), fragment }
-}
-
-fn is_extension(proto: u8) -> bool {
-    matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS | MOBILITY)
-}
-
-/// Where the headers are, and how many layer-3 bytes there are, of which the first `unsent` ones behind the IP header are
-/// not on the wire.
+/// Which IP header is said to be where, below which VLAN ids.
 #[derive(Clone, Copy)]
-struct Layers {
+struct Announced {
+    version: Version,
     l3: usize,
-    l4: Option<usize>,
-    len: u32,
-    unsent: u32,
+    tags: [u16; MAX_TAGS],
 }
 
-fn packet(captured: Captured, mut key: FlowKey, fragment: Fragment, layers: Layers) -> Packet {
-    let Layers { l3, l4, len, unsent } = layers;
-    (key.sport, key.dport) = l4.map_or_else(Default::default, |l4| ports(captured.data, l4, key.proto));
-    let mut packet =
-        Packet { key, fragment, packets: 1, bytes: (len - unsent).into(), headers_unknown: false, l3, l4 };
+impl Announced {
+    fn new(version: Version, l3: usize) -> Self {
+        Self { version, l3, tags: [0; MAX_TAGS] }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Version {
+    V4,
+    V6,
+    /// The header itself tells.
+    Either,
+}
+
+/// `None` is no IP.
+fn outermost(captured: Captured, announced: Option<Announced>) -> Parsed {
+    let Some(announced) = announced else { return Parsed::NonIp };
+    let Some(mut packet) = ip::parse(captured, announced) else { return Parsed::Malformed };
     if captured.gso.size != 0 {
-        count_segments(captured, layers, &mut packet);
+        segments::count(captured, &mut packet);
     }
-    packet
-}
-
-fn ports(data: &[u8], l4: usize, proto: u8) -> ([u8; 2], [u8; 2]) {
-    match proto {
-        TCP | UDP | UDP_LITE | SCTP | DCCP => {
-            bytes(data, l4).map_or_else(Default::default, |&[a, b, c, d]| ([a, b], [c, d]))
-        }
-        ICMP | ICMPV6 => ([0; 2], bytes(data, l4).copied().unwrap_or_default()),
-        _ => Default::default(),
-    }
-}
-
-/// A super-packet stands for several wire packets, and each of them carries the headers.
-fn count_segments(captured: Captured, layers: Layers, packet: &mut Packet) {
-    let Layers { l3, l4, len, unsent } = layers;
-    let Gso { size, segs } = captured.gso;
-    let len = len - unsent;
-    let mut headers = l4.map_or(0, |l4| (l4 - l3) as u32 - unsent);
-    match (l4, packet.key.proto) {
-        (Some(l4), TCP) => headers += captured.data.get(l4 + 12).map_or(0, |b| u32::from(b >> 4) * 4),
-        (Some(_), UDP) if !TUNNEL_PORTS.contains(&u16::from_be_bytes(packet.key.dport)) => {
-            headers += UDP_HEADER;
-        }
-        _ => packet.headers_unknown = true,
-    }
-    packet.packets = if segs != 0 { segs } else { len.saturating_sub(headers).div_ceil(size).max(1) };
-    packet.bytes = u64::from(len) + u64::from(packet.packets - 1) * u64::from(headers);
+    Parsed::Ip(packet)
 }

@@ -37,6 +37,14 @@ impl TryFrom<String> for Zone {
 }
 
 impl Zone {
+    /// A time, milliseconds UTC since 1970, on this zone's clock to the second; the number where no calendar reaches it.
+    pub fn show(&self, time_ms: i64) -> String {
+        match DateTime::from_timestamp_millis(time_ms) {
+            Some(time) => time.with_timezone(&self.0).format("%Y-%m-%d %H:%M:%S").to_string(),
+            None => time_ms.to_string(),
+        }
+    }
+
     /// The zone of an IANA name, or of the system for `local`.
     pub fn parse(text: &str) -> Result<Self, ZoneError> {
         match text {

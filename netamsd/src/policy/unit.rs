@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
+use crate::flow::{Encapsulation, Scope, Tunnel};
+
 /// One unit. `Config::validate` checks that the parts fit the kind and each other.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +22,28 @@ pub struct UnitConfig {
     /// Names of the units in a group; empty for other kinds.
     #[serde(default)]
     pub members: Vec<String>,
+    /// Only packets with this outer VLAN id.
+    pub vlan: Option<u32>,
+    /// Only packets with this inner VLAN id.
+    pub vlan_inner: Option<u32>,
+    /// Only packets in GRE with this key; 0 is GRE without one, too.
+    pub gre_key: Option<u32>,
+    /// Only packets in VXLAN or Geneve with this network identifier.
+    pub vni: Option<u32>,
+}
+
+impl UnitConfig {
+    /// The scopes of its addresses; no packet is in two of them.
+    pub fn scopes(&self) -> Vec<Scope> {
+        let id = |id: Option<u32>| id.unwrap_or(0) as u16;
+        let scope = |tunnel| Scope { vlan: id(self.vlan), vlan_inner: id(self.vlan_inner), tunnel };
+        let by = |kind, key| scope(Some(Tunnel { kind, key }));
+        match (self.gre_key, self.vni) {
+            (Some(key), _) => vec![by(Encapsulation::Gre, key)],
+            (_, Some(vni)) => vec![by(Encapsulation::Vxlan, vni), by(Encapsulation::Geneve, vni)],
+            (None, None) => vec![scope(None)],
+        }
+    }
 }
 
 /// What a unit is made of.

@@ -1,16 +1,19 @@
 //! Where counts come from. Each source is a folder and yields [`crate::flow::Batch`]es; none knows units or the store.
 //!
-//! Both sources fill [`tables`] of one layout, in the kernel and in shared memory; so the same code drains them.
+//! The two live sources fill [`tables`] of one layout, in the kernel and in shared memory; so the same code drains them.
 
 mod clock;
+mod fragments;
 pub mod kernel;
 mod mapping;
 pub mod nfqueue;
+pub mod replay;
 pub mod tables;
 
 use std::io::{self, Read};
 
 pub use clock::{Clock, unix_ms};
+pub use tables::Tunnels;
 
 /// Random odd numbers: seeds of hashes, identities of tables.
 fn random() -> io::Result<[u64; 8]> {

@@ -11,7 +11,6 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    net::Ipv6Addr,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence},
 };
@@ -22,7 +21,9 @@ use kmod_bpf::{
 };
 
 use super::{clock::Clock, mapping::Mapping};
-use crate::flow::{Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, OverflowDelta, Source, Tunnel};
+use crate::flow::{
+    Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, Layer, OverflowDelta, Prefix, Source, Tunnel,
+};
 
 /// First fragments remembered at once. Fragments of a packet follow each other closely.
 pub const FRAGMENTS: u32 = 8192;
@@ -120,8 +121,34 @@ impl Geometry {
     }
 }
 
-/// A prefix that overflow is counted by: first address, v4-mapped, and length.
-pub type Prefix = (Ipv6Addr, u8);
+/// What is accounted of packets in tunnels, numbered as [`kmod_bpf::constant::TUNNELS`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tunnels {
+    /// Outer flows alone.
+    #[default]
+    Outer,
+    /// Inner flows too; units are charged by the outer ones.
+    Inner,
+    /// Inner flows too, and units are charged by them.
+    Charged,
+}
+
+impl Tunnels {
+    /// Number in the tables and programs.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The layer by which units are charged, where tables have this number.
+    fn charged(number: u32) -> Layer {
+        if number == Self::Charged.number() { Layer::Inner } else { Layer::Outer }
+    }
+}
+
+/// The [`Scope::selection`](crate::flow::Scope::selection)s of prefixes, a bit each.
+pub fn selections(prefixes: &[Prefix]) -> u8 {
+    prefixes.iter().fold(0, |all, prefix| all | 1 << prefix.scope.selection())
+}
 
 /// The memory of a set of tables.
 pub struct Memory {
@@ -141,6 +168,8 @@ pub struct Tables<B> {
     geometry: Geometry,
     id: u64,
     store: u64,
+    /// A number of [`Tunnels`].
+    tunnels: u32,
     memory: Memory,
     backing: B,
     /// Prefix of each class.
@@ -152,7 +181,7 @@ pub struct Tables<B> {
 }
 
 /// What fresh tables of this size begin with; until it is written they count as incomplete.
-pub fn fresh_control(geometry: Geometry, id: u64, store: u64) -> Control {
+pub fn fresh_control(geometry: Geometry, id: u64, store: u64, tunnels: Tunnels) -> Control {
     Control {
         epoch: 1,
         table: id,
@@ -161,6 +190,7 @@ pub fn fresh_control(geometry: Geometry, id: u64, store: u64) -> Control {
         cpus: geometry.cpus,
         sets: geometry.sets,
         classes: geometry.classes,
+        tunnels: tunnels.number(),
         ..Control::default()
     }
 }
@@ -195,6 +225,7 @@ impl<B: Backing> Tables<B> {
             geometry: Geometry { cpus: head.cpus, sets: head.sets, spill, classes: head.classes },
             id: head.table,
             store: head.store,
+            tunnels: head.tunnels,
             memory,
             backing,
             prefixes,
@@ -228,10 +259,11 @@ impl<B: Backing> Tables<B> {
         &self.backing
     }
 
-    /// Whether overflow is counted by exactly these prefixes.
-    pub fn has_prefixes(&self, wanted: &[Prefix]) -> bool {
+    /// Whether this is accounted of tunnels, and overflow counted by exactly these prefixes: else what the tables hold is
+    /// charged by another layer, or to others, than what would come.
+    pub fn is_for(&self, tunnels: Tunnels, prefixes: &[Prefix]) -> bool {
         let present: HashSet<_> = self.prefixes.values().copied().collect();
-        present == wanted.iter().copied().collect()
+        self.tunnels == tunnels.number() && present == prefixes.iter().copied().collect()
     }
 
     /// Tells those who count what to do, by [`kmod_bpf::flag`]s. Who was at it when this was called may still do as before,
@@ -307,7 +339,8 @@ impl<B: Backing> Tables<B> {
     pub fn read(&self, clock: &Clock) -> Result<Batch, TablesError> {
         let epoch = self.reading.unwrap_or_default();
         let half = (epoch & 1) as u8;
-        let mut batch = Batch { source: B::SOURCE, table: self.id, epoch, ..Batch::default() };
+        let charged = Tunnels::charged(self.tunnels);
+        let mut batch = Batch { source: B::SOURCE, table: self.id, epoch, charged, ..Batch::default() };
         let (from, len) = self.half_of(half, self.geometry.sets);
         // SAFETY: the quiet half.
         for set in unsafe { self.memory.flows.part(from, len) } {
@@ -449,13 +482,15 @@ impl<B: Backing> Tables<B> {
                 out_packets: cell.out_packets,
                 out_bytes: cell.out_bytes,
             };
-            self.prefixes.get(&class).map(|&(address, _)| OverflowDelta { address, counts })
+            let &Prefix { scope, address, .. } = self.prefixes.get(&class)?;
+            Some(OverflowDelta { scope, address, counts })
         })
         .collect()
     }
 }
 
-fn flow_key(key: &AbiKey) -> FlowKey {
+/// The flow of a key.
+pub fn flow_key(key: &AbiKey) -> FlowKey {
     FlowKey {
         src: key.src.into(),
         dst: key.dst.into(),
@@ -499,7 +534,25 @@ fn counters(raw: &kmod_bpf::Counters) -> Counters {
 
 #[cfg(test)]
 mod tests {
+    use kmod_bpf::scope;
+
     use super::*;
+    use crate::flow::Scope;
+
+    #[test]
+    fn programs_and_units_number_selections_alike() {
+        let tunnel = Some(Tunnel { kind: Encapsulation::Gre, key: 0 });
+        for (asked, bits) in [
+            (Scope::ANY, 0),
+            (Scope { vlan: 1, ..Scope::ANY }, scope::VLAN),
+            (Scope { vlan_inner: 1, ..Scope::ANY }, scope::VLAN_INNER),
+            (Scope { tunnel, ..Scope::ANY }, scope::TUNNEL),
+            (Scope { vlan: 4094, vlan_inner: 1, tunnel }, scope::VLAN | scope::VLAN_INNER | scope::TUNNEL),
+        ] {
+            assert_eq!(u32::from(asked.selection()), bits, "{asked:?}");
+        }
+        assert_eq!(u32::from(Scope::SELECTIONS), scope::COMBINATIONS);
+    }
 
     #[test]
     fn tables_and_records_number_tunnels_alike() {

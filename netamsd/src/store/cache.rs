@@ -73,6 +73,11 @@ impl FlowCache {
         Self { timeouts, records: HashMap::new(), changes: Vec::new(), purged_ms: i64::MIN, most: MOST }
     }
 
+    /// Forgets all records: no flow goes on in one of them.
+    pub(super) fn forget(&mut self) {
+        self.records.clear();
+    }
+
     /// Takes up a record that is in the database. Of several of one key the newest counts.
     pub(super) fn adopt(&mut self, key: FlowKey, record: Record) {
         let newest = self.records.entry(key).or_insert(record);

@@ -6,33 +6,26 @@ use crate::flow::{Counters, Source};
 
 /// The ledger of each source.
 #[derive(Debug)]
-pub(super) struct Ledgers {
-    kernel: Ledger,
-    nfqueue: Ledger,
-}
+pub(super) struct Ledgers([Ledger; Source::ALL.len()]);
 
 impl Ledgers {
     /// Reads all of them, opening empty ones where there are none.
     pub(super) fn load(conn: &Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            kernel: Ledger::load(conn, Source::Kernel)?,
-            nfqueue: Ledger::load(conn, Source::Nfqueue)?,
-        })
+        let mut ledgers = Self(Source::ALL.map(|source| Ledger { source, ..Ledger::default() }));
+        for ledger in &mut ledgers.0 {
+            *ledger = Ledger::load(conn, ledger.source)?;
+        }
+        Ok(ledgers)
     }
 
     pub(super) fn of(&self, source: Source) -> &Ledger {
-        match source {
-            Source::Kernel => &self.kernel,
-            Source::Nfqueue => &self.nfqueue,
-        }
+        &self.0[source as usize]
     }
 
     /// Puts `ledger` in the place of the one that its source had.
     pub(super) fn replace(&mut self, ledger: Ledger) {
-        match ledger.source {
-            Source::Kernel => self.kernel = ledger,
-            Source::Nfqueue => self.nfqueue = ledger,
-        }
+        let source = ledger.source;
+        self.0[source as usize] = ledger;
     }
 }
 

@@ -45,7 +45,7 @@ mod writer;
 
 pub use error::StoreError;
 pub use ledger::Ledger;
-pub use reader::{EventRecord, FlowRecord, Flows, Reader};
+pub use reader::{EventRecord, FlowRecord, FlowSum, Flows, Reader};
 pub use selection::{AddressRange, FlowOrder, FlowSelection};
 pub use writer::Writer;
 

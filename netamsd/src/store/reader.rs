@@ -1,14 +1,14 @@
 //! The reader: answers questions from the database, beside the writer and without stopping it.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 
 use super::rows::{self, flow_columns};
-use super::selection::{AddressSet, Largest};
+use super::selection::{Largest, UnitFlows};
 use super::{FlowOrder, FlowSelection, StoreError, schema};
-use crate::flow::{FlowKey, InOut};
+use crate::flow::{FlowKey, InOut, canonical};
 
 const ALL: (Ipv6Addr, Ipv6Addr) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX));
 
@@ -27,6 +27,43 @@ pub struct FlowRecord {
     pub bytes: u64,
     /// Some of its packets were inferred from super-packets whose segment size is not known.
     pub estimated: bool,
+}
+
+/// What all records of the same addresses, protocol and ports have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowSum {
+    /// IP version, 4 or 6.
+    pub version: u8,
+    /// Source address in its own family.
+    pub src: IpAddr,
+    /// Destination address in its own family.
+    pub dst: IpAddr,
+    /// Upper-layer protocol.
+    pub proto: u8,
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// Wire packets.
+    pub packets: u64,
+    /// Layer-3 bytes.
+    pub bytes: u64,
+}
+
+fn flow_sum(row: &rusqlite::Row<'_>) -> rusqlite::Result<FlowSum> {
+    let version = row.get(0)?;
+    let address =
+        |column| Ok::<_, rusqlite::Error>(canonical(row.get::<_, [u8; 16]>(column)?.into(), version));
+    Ok(FlowSum {
+        version,
+        src: address(1)?,
+        dst: address(2)?,
+        proto: row.get(3)?,
+        sport: row.get(4)?,
+        dport: row.get(5)?,
+        packets: row.get::<_, i64>(6)? as u64,
+        bytes: row.get::<_, i64>(7)? as u64,
+    })
 }
 
 /// The selected flow records, and totals of all that matched.
@@ -93,14 +130,14 @@ impl Reader {
         };
         let sql = format!(
             "SELECT {columns}, packets, bytes, estimated FROM flow {scan}
-             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = 0
+             WHERE first_ms >= ?1 AND last_ms >= ?2 AND layer = ?9 AND id > ?10
                 AND src BETWEEN ?3 AND ?4 AND dst BETWEEN ?5 AND ?6
                 AND (?7 IS NULL OR proto = ?7)
                 AND (?8 IS NULL OR sport = ?8 OR dport = ?8)",
             columns = flow_columns!()
         );
         let (src, dst) = (selection.src.unwrap_or(ALL), selection.dst.unwrap_or(ALL));
-        let unit = selection.unit.clone().map(AddressSet::new);
+        let unit = selection.unit.clone().map(UnitFlows::new);
         let mut found = Flows::default();
         let mut largest = Largest::new(selection.top);
         let mut statement = tx.prepare_cached(&sql)?;
@@ -113,10 +150,12 @@ impl Reader {
             dst.1.octets(),
             selection.proto,
             selection.port,
+            selection.inner,
+            selection.after as i64,
         ])?;
         while let Some(row) = rows.next()? {
             let key = rows::flow_key(row)?;
-            if unit.as_ref().is_some_and(|unit| !unit.contains(key.src) && !unit.contains(key.dst)) {
+            if unit.as_ref().is_some_and(|unit| !unit.contains(&key)) {
                 continue;
             }
             let (packets, bytes, estimated): (i64, i64, bool) = (row.get(14)?, row.get(15)?, row.get(16)?);
@@ -143,6 +182,30 @@ impl Reader {
         }
         found.flows = largest.into_sorted();
         Ok(found)
+    }
+
+    /// Gives `each` the sums of the records newer than `after` (see [`FlowSelection::after`]) of one layer: one a version,
+    /// addresses, protocol and ports, whatever VLAN or tunnel they are in, ascending in that order. Sorts on disk what does not
+    /// fit into memory.
+    ///
+    /// # Errors
+    /// See [`Self::open`]; or that of `each`, which ends it.
+    pub fn sums<E: From<StoreError>>(
+        &self,
+        after: u64,
+        inner: bool,
+        mut each: impl FnMut(FlowSum) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |e: rusqlite::Error| E::from(StoreError::sql(&self.path, &e));
+        let sql = "SELECT version, src, dst, proto, sport, dport, sum(packets), sum(bytes) FROM flow
+            WHERE id > ?1 AND layer = ?2
+            GROUP BY version, src, dst, proto, sport, dport ORDER BY version, src, dst, proto, sport, dport";
+        let mut statement = self.conn.prepare(sql).map_err(failed)?;
+        let mut rows = statement.query(params![after as i64, inner]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            each(flow_sum(row).map_err(failed)?)?;
+        }
+        Ok(())
     }
 
     /// What each unit ever configured has used in the hours that begin at or after `from_ms` (milliseconds UTC since

@@ -3,14 +3,18 @@
 use std::cmp::Reverse;
 use std::net::Ipv6Addr;
 
+use rustc_hash::FxHashMap;
+
+use crate::flow::{FlowKey, Scope};
+
 /// First and last address of a range, IPv4 v4-mapped.
 pub type AddressRange = (Ipv6Addr, Ipv6Addr);
 
 /// What to look for. Unset fields select everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlowSelection {
-    /// The source or the destination is in one of these.
-    pub unit: Option<Vec<AddressRange>>,
+    /// The flow is in one of these scopes, and its source or its destination in one of the ranges there.
+    pub unit: Option<Vec<(Scope, Vec<AddressRange>)>>,
     /// The source is in this range.
     pub src: Option<AddressRange>,
     /// The destination is in this range.
@@ -21,6 +25,10 @@ pub struct FlowSelection {
     pub port: Option<u16>,
     /// Records with packets at or after this time, milliseconds UTC since 1970.
     pub since_ms: Option<i64>,
+    /// Records that are newer than this one, by [`Writer::total_flows`](super::Writer::total_flows) of then; 0: all.
+    pub after: u64,
+    /// Inner flows of tunnels instead of outer ones.
+    pub inner: bool,
     /// Order, largest or newest first.
     pub order: FlowOrder,
     /// At most this many records; the totals count the others too.
@@ -43,10 +51,10 @@ pub enum FlowOrder {
 
 /// A set of addresses: sorted ranges that do not overlap.
 #[derive(Debug)]
-pub(super) struct AddressSet(Vec<AddressRange>);
+struct AddressSet(Vec<AddressRange>);
 
 impl AddressSet {
-    pub(super) fn new(mut ranges: Vec<AddressRange>) -> Self {
+    fn new(mut ranges: Vec<AddressRange>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<AddressRange> = Vec::with_capacity(ranges.len());
         for (start, end) in ranges {
@@ -58,9 +66,30 @@ impl AddressSet {
         Self(merged)
     }
 
-    pub(super) fn contains(&self, address: Ipv6Addr) -> bool {
+    fn contains(&self, address: Ipv6Addr) -> bool {
         let after = self.0.partition_point(|(start, _)| *start <= address);
         after > 0 && address <= self.0[after - 1].1
+    }
+}
+
+/// The flows of a unit.
+#[derive(Debug)]
+pub(super) struct UnitFlows {
+    /// [`Scope::selection`]s that occur, a bit each.
+    selections: u8,
+    addresses: FxHashMap<Scope, AddressSet>,
+}
+
+impl UnitFlows {
+    pub(super) fn new(scopes: Vec<(Scope, Vec<AddressRange>)>) -> Self {
+        let selections = scopes.iter().fold(0, |all, (scope, _)| all | 1 << scope.selection());
+        let addresses = scopes.into_iter().map(|(scope, ranges)| (scope, AddressSet::new(ranges)));
+        Self { selections, addresses: addresses.collect() }
+    }
+
+    pub(super) fn contains(&self, key: &FlowKey) -> bool {
+        let mut sets = key.scope().around(self.selections).filter_map(|scope| self.addresses.get(&scope));
+        sets.any(|set| set.contains(key.src) || set.contains(key.dst))
     }
 }
 

@@ -81,6 +81,11 @@ impl Writer {
         })
     }
 
+    /// Has no flow go on in a record that is there already: what is committed from now on has records of its own.
+    pub fn begin_anew(&mut self) {
+        self.cache.forget();
+    }
+
     /// The last epoch of `table` that is committed, if any.
     pub fn committed_epoch(&self, table: u64) -> Option<u64> {
         self.epochs.get(&table).copied()

@@ -2,22 +2,13 @@
 
 use std::{fs, path::PathBuf};
 
-use netamsd::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
-use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader, traits::PcapNGPacketBlock};
-
-/// Link type of Ethernet (tcpdump.org, LINKTYPE_ETHERNET).
-pub const ETHERNET: i32 = 1;
-/// LINKTYPE_RAW, and the number that some systems write for it.
-const RAW: [i32; 3] = [101, 12, 14];
-/// LINKTYPE_IPV4.
-const RAW_IPV4: i32 = 228;
-/// LINKTYPE_IPV6.
-const RAW_IPV6: i32 = 229;
+use netamsd::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Link};
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader, traits::PcapNGPacketBlock};
 
 /// One record of a capture.
 pub struct Frame {
-    /// Link type.
-    pub link: i32,
+    /// What `data` begins with.
+    pub link: Link,
     /// What was captured.
     pub data: Vec<u8>,
     /// Original length, at least that of `data`.
@@ -29,12 +20,10 @@ impl Frame {
     pub fn ethertype(&self) -> Option<u16> {
         let version = self.data.first().map(|first| first >> 4);
         match self.link {
-            RAW_IPV4 => Some(ETHERTYPE_IPV4),
-            RAW_IPV6 => Some(ETHERTYPE_IPV6),
+            Link::Ipv4 => Some(ETHERTYPE_IPV4),
+            Link::Ipv6 => Some(ETHERTYPE_IPV6),
             // Of neither version is malformed, and is so whichever is announced.
-            link if RAW.contains(&link) => {
-                Some(if version == Some(6) { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 })
-            }
+            Link::Ip => Some(if version == Some(6) { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 }),
             _ => None,
         }
     }
@@ -63,7 +52,7 @@ fn frames(file: &[u8]) -> Vec<Frame> {
     let mut reader = create_reader(file.len() + (1 << 20), file).expect("a pcap or pcapng file");
     let mut links = Vec::new();
     let mut frames = Vec::new();
-    let mut push = |link: Option<&i32>, data: &[u8], len: u32| {
+    let mut push = |link: Option<&Link>, data: &[u8], len: u32| {
         let link = *link.expect("an interface that was described");
         frames.push(Frame { link, data: data.to_vec(), len: len.max(data.len() as u32) });
     };
@@ -71,11 +60,11 @@ fn frames(file: &[u8]) -> Vec<Frame> {
         let consumed = match reader.next() {
             Ok((consumed, block)) => {
                 match block {
-                    PcapBlockOwned::LegacyHeader(header) => links.push(header.network.0),
+                    PcapBlockOwned::LegacyHeader(header) => links.push(link(header.network)),
                     PcapBlockOwned::Legacy(record) => push(links.first(), record.data, record.origlen),
                     PcapBlockOwned::NG(Block::SectionHeader(_)) => links.clear(),
                     PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                        links.push(interface.linktype.0);
+                        links.push(link(interface.linktype));
                     }
                     PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
                         push(links.get(packet.if_id as usize), packet.packet_data(), packet.origlen);
@@ -96,4 +85,9 @@ fn frames(file: &[u8]) -> Vec<Frame> {
         };
         reader.consume(consumed);
     }
+}
+
+/// The upper half of the number in a pcap file's header says how long the frames' check sequences are.
+fn link(number: Linktype) -> Link {
+    Link::new(number.0 as u16).unwrap_or_else(|| panic!("{number} is not read"))
 }

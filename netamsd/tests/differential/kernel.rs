@@ -37,6 +37,15 @@ pub enum Layer {
     Ip,
 }
 
+/// What a parser says of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Of the outermost packet.
+    pub outer: Said,
+    /// Of the innermost one, if it is a tunnel.
+    pub inner: Option<Said>,
+}
+
 /// What a parser says of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
@@ -88,7 +97,7 @@ impl Kernel {
     }
 
     /// What the kernel's parser says of a frame; for both layers it has an Ethernet header.
-    pub fn ask(&self, layer: Layer, frame: &[u8], gso: Gso) -> Said {
+    pub fn ask(&self, layer: Layer, frame: &[u8], gso: Gso) -> Answers {
         let context = context(gso);
         let options =
             TestRunOptions { data_in: Some(frame), ctx_in: Some(&context), ..TestRunOptions::new() };
@@ -103,8 +112,9 @@ impl Kernel {
         };
         let result = result.unwrap_or_else(|e| panic!("{e:?}: {layer:?}, {gso:?}, {frame:02x?}"));
         assert_eq!(result.return_value, 1, "the program finds its map");
-        let Value(answer) = self.answer.get(&0, 0).expect("an answer");
-        said(answer)
+        let answer = |index| self.answer.get(&index, 0).expect("an answer").0;
+        let inner = said(answer(1));
+        Answers { outer: said(answer(0)), inner: matches!(inner, Said::Ip { .. }).then_some(inner) }
     }
 }
 

@@ -14,14 +14,15 @@ mod captures;
 mod kernel;
 mod mutate;
 mod truth;
+mod wrap;
 
 use std::collections::BTreeMap;
 
-use kmod_bpf::FlowKey;
-use netamsd::packet::{self, Fragment, Gso, Parsed};
+use kmod_bpf::{FlowKey, key_flag, tunnel};
+use netamsd::packet::{self, Fragment, Gso, Link, Packet, Parsed};
 
 use captures::Frame;
-use kernel::{Kernel, Layer, Said};
+use kernel::{Answers, Kernel, Layer, Said};
 use mutate::{Random, mutate};
 
 const ETHERNET_HEADER: usize = 14;
@@ -30,32 +31,39 @@ const TAG: [u8; 4] = [0x81, 0, 0, 1];
 /// Frames of one capture that are mutated; some captures have very many alike.
 const POOL: usize = 48;
 const MUTATED: usize = 100_000;
+/// Sets another number of mutated frames.
+const MUTATED_VARIABLE: &str = "NETAMS_MUTATED";
 const SEED: u64 = 0x6e65_7461_6d73;
 
 /// What user space says of a frame.
-fn user_space(layer: Layer, frame: &[u8], gso: Gso) -> Said {
-    let parsed = match layer {
-        Layer::Ethernet => packet::parse_ethernet(frame, frame.len() as u32, gso),
+fn user_space(layer: Layer, frame: &[u8], gso: Gso) -> Answers {
+    let (data, parsed) = match layer {
+        Layer::Ethernet => (frame, packet::parse_ethernet(frame, frame.len() as u32, gso)),
         Layer::Ip => {
             let (header, ip) = frame.split_at(ETHERNET_HEADER);
-            packet::parse_ip(ip, ip.len() as u32, u16::from_be_bytes([header[12], header[13]]), gso)
+            let ethertype = u16::from_be_bytes([header[12], header[13]]);
+            (ip, packet::parse_ip(ip, ip.len() as u32, ethertype, gso))
         }
     };
+    let said = |p: &Packet| Said::Ip {
+        key: p.key,
+        fragment: p.fragment,
+        packets: p.packets,
+        bytes: p.bytes,
+        headers_unknown: p.headers_unknown,
+    };
     match parsed {
-        Parsed::Ip(p) => Said::Ip {
-            key: p.key,
-            fragment: p.fragment,
-            packets: p.packets,
-            bytes: p.bytes,
-            headers_unknown: p.headers_unknown,
-        },
-        Parsed::NonIp => Said::NonIp { packets: gso.packets() },
-        Parsed::Malformed => Said::Malformed { packets: gso.packets() },
+        Parsed::Ip(p) => {
+            let inner = packet::inner(data, data.len() as u32, gso, &p);
+            Answers { outer: said(&p), inner: inner.as_ref().map(said) }
+        }
+        Parsed::NonIp => Answers { outer: Said::NonIp { packets: gso.packets() }, inner: None },
+        Parsed::Malformed => Answers { outer: Said::Malformed { packets: gso.packets() }, inner: None },
     }
 }
 
 /// Compares the answers to one frame, and returns them.
-fn compare(kernel: &Kernel, frame: &[u8], gso: Gso, name: &str) -> Vec<Said> {
+fn compare(kernel: &Kernel, frame: &[u8], gso: Gso, name: &str) -> Vec<Answers> {
     let mut frame = frame[..frame.len().min(kernel::MAX_FRAME)].to_vec();
     if frame.len() < ETHERNET_HEADER {
         return Vec::new();
@@ -76,7 +84,7 @@ fn compare(kernel: &Kernel, frame: &[u8], gso: Gso, name: &str) -> Vec<Said> {
 /// A frame of an Ethernet device: of a raw IP packet, one with an Ethernet header put in front.
 fn with_ethernet_header(frame: &Frame) -> Option<Vec<u8>> {
     match (frame.link, frame.ethertype()) {
-        (captures::ETHERNET, _) => Some(frame.data.clone()),
+        (Link::Ethernet, _) => Some(frame.data.clone()),
         (_, Some(ethertype)) => Some([&[0; 12][..], &ethertype.to_be_bytes(), &frame.data].concat()),
         _ => None,
     }
@@ -109,7 +117,7 @@ fn mutated_packets_are_parsed_alike() {
     for (_, frames) in ethernet_captures() {
         let step = frames.len().div_ceil(POOL).max(1);
         for frame in frames.into_iter().step_by(step) {
-            match user_space(Layer::Ethernet, &frame, Gso::NONE) {
+            match user_space(Layer::Ethernet, &frame, Gso::NONE).outer {
                 Said::Ip { key, .. } if key.version == 4 => ipv4.push(frame),
                 Said::Ip { .. } => ipv6.push(frame),
                 _ => other.push(frame),
@@ -119,18 +127,43 @@ fn mutated_packets_are_parsed_alike() {
     let pools = [&ipv4, &ipv4, &ipv4, &ipv4, &ipv6, &ipv6, &ipv6, &other];
     let mut random = Random(SEED);
     let mut met = BTreeMap::<_, usize>::new();
-    for number in 0..MUTATED {
+    let count = mutated();
+    for number in 0..count {
         let pool = *random.pick(&pools);
         let mut frame = random.pick(pool).clone();
         let gso = mutate(&mut random, &mut frame);
         for said in compare(&kernel, &frame, gso, &format!("number {number}")) {
-            for (kind, is) in kinds(&said) {
+            for (kind, is) in kinds(&said.outer).into_iter().chain(inner_kinds(&said.inner)) {
                 *met.entry(kind).or_default() += usize::from(is);
             }
         }
     }
     println!("{met:?}");
-    assert!(met.values().all(|count| *count > MUTATED / 100), "{met:?}");
+    assert!(met.values().all(|met| *met > count / 250), "{met:?}");
+}
+
+fn mutated() -> usize {
+    let asked = std::env::var(MUTATED_VARIABLE).ok();
+    asked.map_or(MUTATED, |count| count.parse().unwrap_or_else(|_| panic!("{MUTATED_VARIABLE} is a number")))
+}
+
+/// Kinds of tunnels, and whether a frame is one of each.
+fn inner_kinds(said: &Option<Said>) -> [(&'static str, bool); 8] {
+    let (key, unknown) = match said {
+        Some(Said::Ip { key, headers_unknown, .. }) => (*key, *headers_unknown),
+        _ => (FlowKey::default(), false),
+    };
+    let kind = key.flags >> key_flag::TUNNEL_SHIFT & tunnel::MASK;
+    [
+        ("IP in IP", kind == tunnel::IP),
+        ("GRE", kind == tunnel::GRE),
+        ("VXLAN", kind == tunnel::VXLAN),
+        ("Geneve", kind == tunnel::GENEVE),
+        ("Teredo", kind == tunnel::TEREDO),
+        ("GTP-U", kind == tunnel::GTPU),
+        ("tag in a tunnel", kind != tunnel::NONE && key.vlan != 0),
+        ("inner headers unknown", unknown),
+    ]
 }
 
 /// Kinds of answers, and whether one is of each: a comparison of packets that are all alike would say little.

@@ -2,6 +2,8 @@
 
 use netamsd::packet::Gso;
 
+use crate::wrap;
+
 /// IPv6 extension headers that are walked: hop-by-hop, routing, fragment, AH, destination options, mobility.
 pub const EXTENSIONS: [u8; 6] = [0, 43, 44, 51, 60, 135];
 /// Protocols that a parser treats in different ways.
@@ -24,7 +26,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
@@ -38,9 +41,9 @@ impl Random {
 pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) -> Gso {
     for _ in 0..=random.below(4) {
         let l3 = layer3(frame);
-        match random.below(12) {
+        match random.below(17) {
             0 | 1 => flip(random, frame),
-            2 => frame.truncate(random.below(frame.len().min(160) + 1)),
+            2 => frame.truncate(random.below(frame.len().min(240) + 1)),
             3 => insert_tag(random, frame),
             4 => length_field(random, frame, l3),
             5 => fragment_field(random, frame, l3),
@@ -48,6 +51,8 @@ pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) -> Gso {
             7 | 8 => insert_extensions(random, frame, l3),
             9 => insert_jumbo(frame, l3),
             10 => options(random, frame, l3),
+            11..=14 => wrap::into_tunnel(random, frame),
+            15 => wrap::below_link(random, frame),
             _ => frame.extend((0..random.below(64)).map(|_| 0)),
         }
     }
@@ -61,7 +66,7 @@ pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) -> Gso {
 }
 
 /// Offset behind the VLAN tags, however many there are.
-fn layer3(frame: &[u8]) -> usize {
+pub fn layer3(frame: &[u8]) -> usize {
     let mut at = 12;
     while frame
         .get(at..at + 2)
@@ -85,7 +90,7 @@ fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
 
 fn flip(random: &mut Random, frame: &mut [u8]) {
     if !frame.is_empty() {
-        let at = random.below(frame.len().min(128));
+        let at = random.below(frame.len().min(200));
         frame[at] ^= 1 << random.below(8);
     }
 }

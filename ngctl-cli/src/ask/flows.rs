@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use chrono::Utc;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use netams_proto::{FlowQuery, FlowSort};
+use netams_proto::{FlowQuery, FlowSort, Layer};
 
 use super::Format;
 use crate::failure::Failure;
@@ -37,6 +37,9 @@ pub struct FlowsArgs {
     /// Flows with packets at or after this time: 90s, 10m, 2h, 3d, today, yesterday, 2026-11-30, "2026-11-30 14:00"
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
+    /// Outermost packets, or the innermost ones of tunnels
+    #[arg(long, value_enum, default_value_t = LayerName::Outer)]
+    layer: LayerName,
     /// Order, largest or newest first
     #[arg(long, value_enum, default_value_t = Sort::Bytes)]
     sort: Sort,
@@ -45,6 +48,13 @@ pub struct FlowsArgs {
     /// Do not round bytes in the table
     #[arg(long)]
     exact: bool,
+}
+
+/// Which packet of a frame.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayerName {
+    Outer,
+    Inner,
 }
 
 /// Order of flows.
@@ -73,6 +83,10 @@ pub fn flows(args: FlowsArgs, session: &mut Session<'_>) -> Result<(), Failure> 
         proto: args.proto,
         port: args.port,
         since_ms: since.map_err(|error| Failure::Usage(format!("--since: {error}")))?,
+        layer: match args.layer {
+            LayerName::Outer => Layer::Outer,
+            LayerName::Inner => Layer::Inner,
+        },
         sort: match args.sort {
             Sort::Bytes => FlowSort::Bytes,
             Sort::Packets => FlowSort::Packets,
@@ -87,7 +101,15 @@ pub fn flows(args: FlowsArgs, session: &mut Session<'_>) -> Result<(), Failure> 
     match args.format {
         Format { json: true, .. } => json(session.out, &answer)?,
         Format { csv: true, .. } => csv::flows(session.out, &answer)?,
-        Format { .. } => tables::flows(session.out, &answer, &look)?,
+        Format { .. } => {
+            tables::flows(session.out, &answer, &look)?;
+            if matches!(args.layer, LayerName::Inner) && answer.matched == 0 {
+                look.notes(
+                    session.out,
+                    &["inner flows are accounted with tunnels = \"inner\" in [kernel]".into()],
+                )?;
+            }
+        }
     }
     Ok(())
 }

@@ -14,10 +14,11 @@ use super::text::clean;
 pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
     writeln!(
         to,
-        "version,proto,src,sport,dst,dport,vlan,vlan_inner,fragment,first_ms,last_ms,packets,bytes,estimated"
+        "version,proto,src,sport,dst,dport,vlan,vlan_inner,fragment,first_ms,last_ms,packets,bytes,estimated,tunnel,tunnel_key"
     )?;
     for f in &answer.flows {
-        let fields: [&dyn Display; 14] = [
+        let (tunnel, key) = f.tunnel.as_ref().map_or(("", 0), |tunnel| (tunnel.kind.as_str(), tunnel.key));
+        let fields: [&dyn Display; 16] = [
             &f.version,
             &f.proto,
             &f.src,
@@ -32,6 +33,8 @@ pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
             &f.packets,
             &f.bytes,
             &f.estimated,
+            &tunnel,
+            &key,
         ];
         line(to, &fields)?;
     }

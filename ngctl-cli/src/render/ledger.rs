@@ -41,6 +41,8 @@ struct Term {
     kernel: &'static str,
     /// The same for nfqueue.
     nfqueue: &'static str,
+    /// Shown only when it is not zero.
+    rare: bool,
 }
 
 const fn term(
@@ -49,12 +51,17 @@ const fn term(
     kernel: &'static str,
     nfqueue: &'static str,
 ) -> Term {
-    Term { name, value, kernel, nfqueue }
+    Term { name, value, kernel, nfqueue, rare: false }
 }
 
 /// A term that means the same for both sources.
 const fn both(name: &'static str, value: fn(&Terms) -> Value, meaning: &'static str) -> Term {
     term(name, value, meaning, meaning)
+}
+
+/// A term of both sources that most gateways do not have.
+const fn rare(name: &'static str, value: fn(&Terms) -> Value, meaning: &'static str) -> Term {
+    Term { rare: true, ..both(name, value, meaning) }
 }
 
 const fn kernel(name: &'static str, value: fn(&Terms) -> Value, meaning: &'static str) -> Term {
@@ -90,6 +97,10 @@ const TERMS: &[Term] = &[
     nfqueue("queued", |t| Packets(t.queued), "queues' count, super-packet = 1"),
     both("flow_bytes", |t| Bytes(t.flow_bytes), "layer-3 bytes of flows"),
     both("overflow_bytes", |t| Bytes(t.overflow_bytes), "layer-3 bytes of overflow"),
+    rare("inner_packets", |t| Packets(t.inner_packets), "with an inner flow as well"),
+    rare("inner_bytes", |t| Bytes(t.inner_bytes), "layer-3 bytes of inner flows"),
+    rare("inner_overflow", |t| Packets(t.inner_overflow_packets), "without: flow table full"),
+    rare("inner_overflow_bytes", |t| Bytes(t.inner_overflow_bytes), "inner layer-3 bytes of those"),
 ];
 
 /// One block for each source that counts or has ever counted.
@@ -143,7 +154,7 @@ fn block(to: &mut dyn Write, ledger: &Ledger, switched: bool, look: &Look) -> io
         let meanings = [term.kernel, term.nfqueue];
         let [own, other] =
             if ledger.source == SourceKind::Nfqueue.name() { [meanings[1], meanings[0]] } else { meanings };
-        if own.is_empty() && values.iter().all(Value::is_zero) {
+        if (own.is_empty() || term.rare) && values.iter().all(Value::is_zero) {
             continue;
         }
         let meaning = if own.is_empty() { other } else { own };

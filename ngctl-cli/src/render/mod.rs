@@ -42,7 +42,7 @@ impl Look {
     }
 
     /// What stands below a table: as many notes on a line as fit, and a longer one broken between words.
-    fn notes(&self, to: &mut dyn Write, notes: &[String]) -> io::Result<()> {
+    pub fn notes(&self, to: &mut dyn Write, notes: &[String]) -> io::Result<()> {
         let fits = |line: &str| self.width.is_none_or(|width| line.width() <= width);
         let mut line = String::new();
         for note in notes {

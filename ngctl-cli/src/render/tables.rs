@@ -85,6 +85,10 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
     if vlans {
         columns.push(Column::text("vlan").optional(2));
     }
+    let tunnels = answer.flows.iter().any(|flow| flow.tunnel.is_some());
+    if tunnels {
+        columns.push(Column::text("tunnel").optional(2));
+    }
     let mut table = Table::new(&columns);
     for flow in &answer.flows {
         let [source, destination] = ends(flow);
@@ -97,7 +101,8 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
             show(flow.last_ms, look.zone),
             show(flow.first_ms, look.zone),
         ];
-        table.row(cells.into_iter().chain(vlans.then(|| vlan_cell(flow))));
+        let more = [vlans.then(|| vlan_cell(flow)), tunnels.then(|| tunnel_cell(flow))];
+        table.row(cells.into_iter().chain(more.into_iter().flatten()));
     }
     table.print(to, look)?;
     let shown = format!("{} of {} flows shown", answer.flows.len(), answer.matched);
@@ -154,6 +159,15 @@ fn vlan_cell(flow: &Flow) -> String {
         (0, _) => String::new(),
         (outer, 0) => outer.to_string(),
         (outer, inner) => format!("{outer}.{inner}"),
+    }
+}
+
+/// The tunnel around an inner flow, with its key if it has one.
+fn tunnel_cell(flow: &Flow) -> String {
+    match &flow.tunnel {
+        None => String::new(),
+        Some(tunnel) if tunnel.key == 0 => clean(&tunnel.kind),
+        Some(tunnel) => format!("{} {}", clean(&tunnel.kind), tunnel.key),
     }
 }
 

@@ -8,8 +8,8 @@ use std::process::{Output, Stdio};
 use super::fake::{FakeDaemon, ngctl, welcome};
 use super::gateway::{NOON, gateway};
 use netams_proto::{
-    Error, FlowQuery, FlowSort, Flows, Greeting, Ledgers, Request, Response, Rules, SourceKind, SourceStatus,
-    Units, VERSION, Verdict, Welcome,
+    Error, FlowQuery, FlowSort, Flows, Greeting, Layer, Ledgers, Request, Response, Rules, SourceKind,
+    SourceStatus, Units, VERSION, Verdict, Welcome,
 };
 
 fn stderr(output: &Output) -> String {
@@ -23,7 +23,7 @@ fn stdout(output: &Output) -> String {
 #[test]
 fn options_arrive_as_a_query() {
     let daemon = FakeDaemon::start(gateway);
-    let all = "flows --top 7 --unit server --src 10.0.0.0/8 --dst ::ffff:192.0.2.1 --proto udp --port 53 --sort last";
+    let all = "flows --top 7 --unit server --src 10.0.0.0/8 --dst ::ffff:192.0.2.1 --proto udp --port 53 --layer inner --sort last";
     let mut words: Vec<&str> = all.split(' ').collect();
     words.extend(["--since", "2026-11-30 14:00"]);
     assert!(daemon.ngctl(&words).status.success());
@@ -34,6 +34,7 @@ fn options_arrive_as_a_query() {
         proto: Some(17),
         port: Some(53),
         since_ms: Some(NOON),
+        layer: Layer::Inner,
         sort: FlowSort::Last,
         top: Some(7),
     };
@@ -103,7 +104,7 @@ fn each_refusal_has_its_exit_code_and_sentence() {
         (
             Error::Version { daemon: 9, client: VERSION },
             76,
-            "daemon speaks protocol 9, client 2; install the same",
+            "daemon speaks protocol 9, client 3; install the same",
         ),
         (Error::Busy(64), 75, "limit of 64 connections; try again"),
         (Error::Denied("uid 7 \x1b[31mis nobody".into()), 77, "permission denied: uid 7 [31mis nobody"),
@@ -141,7 +142,7 @@ fn errors_to_a_question_have_their_exit_codes() {
 fn a_daemon_of_another_version_or_zone_is_named() {
     let newer = Welcome { version: VERSION + 1, ..welcome() };
     let elsewhere = Welcome { timezone: "Mars/Olympus".into(), ..welcome() };
-    for (welcome, sentence) in [(newer, "daemon speaks protocol 3"), (elsewhere, "time zone `Mars/Olympus`")]
+    for (welcome, sentence) in [(newer, "daemon speaks protocol 4"), (elsewhere, "time zone `Mars/Olympus`")]
     {
         let output = FakeDaemon::greeting(Greeting::Welcome(welcome), gateway).ngctl(&["units"]);
         assert_eq!(output.status.code(), Some(76));

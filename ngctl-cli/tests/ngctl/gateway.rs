@@ -1,8 +1,8 @@
 //! What the daemon of a small gateway would say.
 
 use netams_proto::{
-    Error, Event, Flow, Flows, Hook, InOut, Info, Ledger, Ledgers, NfqueueStatus, Node, Queue, Request,
-    Response, Rule, Rules, SourceKind, SourceStatus, Terms, UnitTotals, Units, Verdict,
+    Error, Event, Flow, Flows, Hook, InOut, Info, Layer, Ledger, Ledgers, NfqueueStatus, Node, Queue,
+    Request, Response, Rule, Rules, SourceKind, SourceStatus, Terms, Tunnel, UnitTotals, Units, Verdict,
 };
 
 /// 2026-11-30 14:00:00 in Berlin.
@@ -28,7 +28,7 @@ pub fn gateway(request: Request) -> Response {
             Response::Error(Error::Invalid("no unit `nobody`; `ngctl units` shows the names".into()))
         }
         Request::Flows(query) => {
-            let mut answer = flows();
+            let mut answer = if query.layer == Layer::Inner { inner_flows() } else { flows() };
             answer.flows.truncate(query.top.unwrap_or(u32::MAX) as usize);
             Response::Flows(answer)
         }
@@ -155,6 +155,8 @@ fn nfqueue_ledger() -> Ledger {
         queue_lost: 7,
         queue_full: 2,
         bypassed: 11,
+        inner_packets: 14,
+        inner_bytes: 1400,
         ..Terms::default()
     };
     Ledger {
@@ -223,6 +225,30 @@ fn rules() -> Rules {
     }
 }
 
+/// One with a key, one without.
+fn inner_flows() -> Flows {
+    let Flow { version, first_ms, last_ms, .. } = flows().flows[0];
+    let flow = |vlan, kind: &str, key| Flow {
+        version,
+        src: "10.77.0.1".parse().unwrap(),
+        dst: "10.77.0.2".parse().unwrap(),
+        proto: 6,
+        sport: 443,
+        dport: 50124,
+        vlan,
+        vlan_inner: 0,
+        tunnel: Some(Tunnel { kind: kind.into(), key }),
+        fragment: false,
+        estimated: false,
+        first_ms,
+        last_ms,
+        packets: 7,
+        bytes: 700,
+    };
+    let flows = vec![flow(0, "vxlan", 42), flow(9, "ip", 0)];
+    Flows { flows, matched: 2, packets: 14, bytes: 1400, estimated: 0, stale: None }
+}
+
 fn flows() -> Flows {
     let flow = |src: &str, sport, dst: &str, dport, proto, packets, bytes| Flow {
         version: if src.contains(':') { 6 } else { 4 },
@@ -233,6 +259,7 @@ fn flows() -> Flows {
         dport,
         vlan: 0,
         vlan_inner: 0,
+        tunnel: None,
         fragment: false,
         estimated: false,
         first_ms: NOON - 60_000,

@@ -7,17 +7,16 @@ use kmod_bpf::{Control, FlowKey, PrefixKey, SCOPE_BITS, SpillValue, map};
 
 use super::{KernelError, sysbpf};
 use crate::{
-    flow::Source,
+    flow::{Encapsulation, Prefix, Scope, Source, Tunnel},
     source::{
         mapping::Mapping,
-        tables::{self, Backing, Geometry, Memory, Prefix, TablesError},
+        tables::{self, Backing, Geometry, Memory, TablesError, Tunnels},
     },
 };
 
 /// What of a packet beside its address, and the address: [`kmod_bpf::PrefixKey`] without its length.
 type PrefixData = [u8; size_of::<PrefixKey>() - size_of::<u32>()];
 type PrefixTable = aya::maps::LpmTrie<MapData, PrefixData, u32>;
-const ADDRESS: usize = (SCOPE_BITS / 8) as usize;
 
 /// Tables that the programs fill.
 pub type Tables = tables::Tables<Maps>;
@@ -56,18 +55,17 @@ pub fn initialize(
     geometry: Geometry,
     id: u64,
     store: u64,
+    tunnels: Tunnels,
     prefixes: &[Prefix],
 ) -> Result<(), KernelError> {
     let mut table = prefix_table(dir)?;
-    for (class, &(address, len)) in (1..).zip(prefixes) {
-        let mut data: PrefixData = [0; _];
-        data[ADDRESS..].copy_from_slice(&address.octets());
-        let key = lpm_trie::Key::new(SCOPE_BITS + u32::from(len), data);
+    for (class, prefix) in (1..).zip(prefixes) {
+        let key = lpm_trie::Key::new(SCOPE_BITS + u32::from(prefix.len), prefix_data(prefix));
         table.insert(&key, class, 0).map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))?;
     }
     let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
     // SAFETY: no program that uses these maps is attached yet.
-    unsafe { control.as_ptr().write_volatile(tables::fresh_control(geometry, id, store)) };
+    unsafe { control.as_ptr().write_volatile(tables::fresh_control(geometry, id, store, tunnels)) };
     Ok(())
 }
 
@@ -90,9 +88,7 @@ pub fn open(dir: &Path) -> Result<Option<Tables>, KernelError> {
     let mut prefixes = HashMap::new();
     for entry in prefix_table(dir)?.iter() {
         let (prefix, class) = entry.map_err(|e| TablesError::map(&path(map::PREFIXES), e))?;
-        let mut address = [0; 16];
-        address.copy_from_slice(&prefix.data()[ADDRESS..]);
-        prefixes.insert(class, (address.into(), (prefix.prefix_len() - SCOPE_BITS) as u8));
+        prefixes.insert(class, prefix_of(&prefix.data(), prefix.prefix_len()));
     }
     let memory = Memory {
         control,
@@ -101,6 +97,29 @@ pub fn open(dir: &Path) -> Result<Option<Tables>, KernelError> {
         overflow: mapping(dir, map::OVERFLOW, len(map::OVERFLOW))?,
     };
     Ok(Some(Tables::new(dir, &head, spill_entries, memory, prefixes, Maps { spill })))
+}
+
+/// The fields of the key in their order; numbers as the programs write them.
+fn prefix_data(prefix: &Prefix) -> PrefixData {
+    let Scope { vlan, vlan_inner, tunnel } = prefix.scope;
+    let (kind, key) = tunnel.map_or((0, 0), |tunnel| (tunnel.kind.number(), tunnel.key));
+    let mut data: PrefixData = [0; _];
+    data[..2].copy_from_slice(&vlan.to_ne_bytes());
+    data[2..4].copy_from_slice(&vlan_inner.to_ne_bytes());
+    data[4..8].copy_from_slice(&key.to_ne_bytes());
+    data[8..12].copy_from_slice(&u32::from(kind).to_ne_bytes());
+    data[12..].copy_from_slice(&prefix.address.octets());
+    data
+}
+
+/// The way back; `len` counts all bits of the key.
+fn prefix_of(data: &PrefixData, len: u32) -> Prefix {
+    let [v0, v1, i0, i1, t0, t1, t2, t3, k0, k1, k2, k3, address @ ..] = *data;
+    let kind = Encapsulation::from_number(u32::from_ne_bytes([k0, k1, k2, k3]) as u8);
+    let tunnel = kind.map(|kind| Tunnel { kind, key: u32::from_ne_bytes([t0, t1, t2, t3]) });
+    let scope =
+        Scope { vlan: u16::from_ne_bytes([v0, v1]), vlan_inner: u16::from_ne_bytes([i0, i1]), tunnel };
+    Prefix { scope, address: address.into(), len: (len - SCOPE_BITS) as u8 }
 }
 
 /// Removes a folder of pins; the maps vanish with their last user. bpffs has no deeper levels here.
@@ -126,4 +145,33 @@ fn prefix_table(dir: &Path) -> Result<PrefixTable, TablesError> {
 
 fn mapping<T>(dir: &Path, name: &str, len: usize) -> Result<Mapping<T>, TablesError> {
     Mapping::new(pinned(dir, name)?.fd().as_fd(), len).map_err(|e| TablesError::map(&dir.join(name), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_prefixes_are_those_of_the_programs() {
+        let tunnel = Some(Tunnel { kind: Encapsulation::Geneve, key: 0x12_3456 });
+        let prefix = Prefix {
+            scope: Scope { vlan: 10, vlan_inner: 20, tunnel },
+            address: "2001:db8::7".parse().unwrap(),
+            len: 48,
+        };
+        let data = prefix_data(&prefix);
+        let value = |name: &str| {
+            let field = PrefixKey::FIELDS.iter().find(|(field, ..)| *field == name);
+            let (_, offset, size) = *field.unwrap();
+            data[offset - size_of::<u32>()..][..size].to_vec()
+        };
+        assert_eq!(value("vlan"), 10u16.to_ne_bytes());
+        assert_eq!(value("vlan_inner"), 20u16.to_ne_bytes());
+        assert_eq!(value("tunnel"), 0x12_3456u32.to_ne_bytes());
+        assert_eq!(value("tunnel_kind"), u32::from(kmod_bpf::tunnel::GENEVE).to_ne_bytes());
+        assert_eq!(value("addr"), prefix.address.octets());
+        for prefix in [prefix, Prefix { scope: Scope::ANY, len: 0, ..prefix }] {
+            assert_eq!(prefix_of(&prefix_data(&prefix), SCOPE_BITS + u32::from(prefix.len)), prefix);
+        }
+    }
 }

@@ -43,9 +43,9 @@ use self::{
 };
 use super::{
     Clock, Notice,
-    tables::{Geometry, Prefix},
+    tables::{Geometry, Tunnels, selections},
 };
-use crate::flow::Counters;
+use crate::flow::{Counters, Prefix};
 
 /// A metered interface.
 #[derive(Debug, Clone)]
@@ -96,8 +96,21 @@ pub struct Options {
     pub bpffs: PathBuf,
     /// Identity of the store that the counts go to.
     pub store: u64,
+    /// What is accounted of packets in tunnels.
+    pub tunnels: Tunnels,
     /// Prefixes that overflow is counted by.
     pub prefixes: Vec<Prefix>,
+}
+
+/// What the programs are loaded with beside the sizes of the tables.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Constants {
+    /// Bits of the packets' marks.
+    pub marks: Marks,
+    /// What is accounted of packets in tunnels.
+    pub tunnels: Tunnels,
+    /// [`selections`] of the prefixes.
+    pub selections: u8,
 }
 
 impl Options {
@@ -111,9 +124,13 @@ impl Options {
         let classes = (self.prefixes.len() as u32 + 1).next_power_of_two();
         Ok(Geometry { cpus, sets: self.flows / WAYS as u32, spill: self.spill, classes })
     }
+
+    fn constants(&self) -> Constants {
+        Constants { marks: self.marks, tunnels: self.tunnels, selections: selections(&self.prefixes) }
+    }
 }
 
-/// Loads the programs with these marks and maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
+/// Loads the programs with these constants and maps of the given sizes, and `more` maps of the object by name and entries; with `pins`,
 /// existing maps are used and new ones pinned.
 ///
 /// # Errors
@@ -121,10 +138,11 @@ impl Options {
 pub fn load(
     object: &[u8],
     geometry: Geometry,
-    marks: Marks,
+    constants: Constants,
     more: &[(&str, u32)],
     pins: Option<&Path>,
 ) -> Result<Ebpf, KernelError> {
+    let Constants { marks, tunnels, selections } = constants;
     let attempt = || -> Result<Ebpf, String> {
         let seed = super::random().map_err(|e| e.to_string())?;
         let mark = mark().map_err(|e| e.to_string())?;
@@ -144,6 +162,8 @@ pub fn load(
             .override_global(constant::CLASSES, &geometry.classes, false)
             .override_global(constant::MARK, &mark[0], false)
             .override_global(constant::MARK_OTHER, &mark[1], false)
+            .override_global(constant::TUNNELS, &tunnels.number(), false)
+            .override_global(constant::SCOPES, &u32::from(selections), false)
             .override_global(constant::HANDOVER, &marks.handover, false)
             .override_global(constant::STAMP_SHIFT, &marks.stamp.trailing_zeros(), false)
             .override_global(constant::SEED, &seed[..], false)
@@ -193,11 +213,12 @@ impl KernelSource {
         let (mut ours, foreign) = former_tables(&root, options.store)?;
 
         let geometry = options.geometry()?;
-        let fitting = ours.iter().position(|t| t.geometry() == geometry && t.has_prefixes(&options.prefixes));
+        let fits = |t: &Tables| t.geometry() == geometry && t.is_for(options.tunnels, &options.prefixes);
+        let fitting = ours.iter().position(fits);
         let inherited = fitting.is_some();
         let (tables, ebpf) = match fitting.map(|p| ours.remove(p)) {
             Some(tables) => {
-                let ebpf = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(tables.dir()))?;
+                let ebpf = load(kmod_bpf::OBJECT, geometry, options.constants(), &[], Some(tables.dir()))?;
                 (tables, ebpf)
             }
             None => {
@@ -390,8 +411,8 @@ fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(T
     let id = super::random().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
     let dir = root.join(format!("{id:016x}"));
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
-    let made = load(kmod_bpf::OBJECT, geometry, options.marks, &[], Some(&dir)).and_then(|ebpf| {
-        maps::initialize(&dir, geometry, id, options.store, &options.prefixes)?;
+    let made = load(kmod_bpf::OBJECT, geometry, options.constants(), &[], Some(&dir)).and_then(|ebpf| {
+        maps::initialize(&dir, geometry, id, options.store, options.tunnels, &options.prefixes)?;
         Ok((maps::open(&dir)?.ok_or(KernelError::Object)?, ebpf))
     });
     if made.is_err() {

@@ -6,18 +6,20 @@
 
 use std::{path::Path, sync::atomic::Ordering};
 
-use kmod_bpf::{Counters, FlowKey, FlowSet, FlowSlot, HALVES, SpillValue, USED, WAYS, key_flag};
+use kmod_bpf::{
+    Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCell, SpillValue, USED, WAYS, key_flag,
+};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    fragments::Fragments,
-    journal::{Journal, NO_CELL, Place},
+    journal::{CELLS, Journal, NO_CELL, Place},
     prefixes::PrefixIndex,
     shared::{Memory, SpillEntry, read_prefixes, spill_part},
 };
 use crate::{
     packet::{Packet, Parsed},
-    source::tables::{Geometry, TablesError},
+    source::fragments::Fragments,
+    source::tables::{Geometry, TablesError, flow_key},
 };
 
 /// Entries of the second level that are looked at before a flow goes to overflow.
@@ -79,7 +81,7 @@ impl Partition {
         let journal = memory.journal(thread);
         // SAFETY: the caller has no other partition of this thread; a former one may have ended in the middle of a packet.
         unsafe { &mut *journal }.recover(&memory);
-        let (fragments, part) = (Fragments::default(), thread);
+        let (fragments, part) = (Fragments::new(0), thread);
         Ok(Self { memory, thread, journal, seed, prefixes, fragments, part, half: 0, now: 1 })
     }
 
@@ -205,26 +207,33 @@ impl Partition {
     }
 
     fn overflow(&self, key: &FlowKey, packet: &Packet, journal: &mut Journal) {
-        let cell = |address: [u8; 16]| {
-            self.prefixes.class(address.into()).map(|class| self.part * self.memory.geometry.classes + class)
-        };
-        let (source, destination) = (cell(key.src), cell(key.dst));
+        let scope = flow_key(key).scope();
         journal.place = Place::Overflow as u32;
-        journal.cells = [NO_CELL; 2];
-        if let Some(index) = source {
-            let mut cell = *self.memory.cell(index);
-            cell.out_packets += u64::from(packet.packets);
+        journal.cells = [NO_CELL; CELLS];
+        let packets = u64::from(packet.packets);
+        for class in self.prefixes.classes(scope, key.src.into()) {
+            let cell = self.cell(class, journal);
+            cell.out_packets += packets;
             cell.out_bytes += packet.bytes;
-            (journal.cells[0], journal.cell[0]) = (index, cell);
         }
-        if let Some(index) = destination {
-            let same = source == destination;
-            let mut cell = if same { journal.cell[0] } else { *self.memory.cell(index) };
-            cell.in_packets += u64::from(packet.packets);
+        for class in self.prefixes.classes(scope, key.dst.into()) {
+            let cell = self.cell(class, journal);
+            cell.in_packets += packets;
             cell.in_bytes += packet.bytes;
-            let at = usize::from(!same);
-            (journal.cells[at], journal.cell[at]) = (index, cell);
         }
+    }
+
+    /// The cell of a class in the journal, as it is there already or as it stands.
+    fn cell<'a>(&self, class: u32, journal: &'a mut Journal) -> &'a mut OverflowCell {
+        let index = self.part * self.memory.geometry.classes + class;
+        let known = journal.cells.iter().position(|cell| *cell == index || *cell == NO_CELL);
+        // Each side has one cell a scope at most.
+        let at = known.unwrap_or(CELLS - 1);
+        if journal.cells[at] != index {
+            journal.cells[at] = index;
+            journal.cell[at] = *self.memory.cell(index);
+        }
+        &mut journal.cell[at]
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    NfqueueError, NfqueueSource,
+    NfqueueError, NfqueueSource, Options,
     generation::Generation,
     shared::{self, Tables},
 };
@@ -20,7 +20,8 @@ impl NfqueueSource {
             return Ok(());
         }
         let geometry = self.options.geometry();
-        let fits = |t: &Tables| t.geometry() == geometry && t.has_prefixes(&self.options.prefixes);
+        let fits =
+            |t: &Tables| t.geometry() == geometry && t.is_for(self.options.tunnels, &self.options.prefixes);
         if let Some(at) = self.former.iter().position(fits) {
             self.tables = Some(self.former.remove(at));
             return Ok(());
@@ -33,8 +34,9 @@ impl NfqueueSource {
         let id = random().map_err(|e| NfqueueError::System("/dev/urandom", e))?[7];
         let dir = root.join(format!("{id:016x}"));
         shared::private_folder(&dir).map_err(failed)?;
-        let made = shared::create(&dir, geometry, id, self.options.store, &self.options.prefixes)
-            .and_then(|()| shared::open(&dir));
+        let Options { store, tunnels, prefixes, .. } = &self.options;
+        let made =
+            shared::create(&dir, geometry, id, *store, *tunnels, prefixes).and_then(|()| shared::open(&dir));
         match made {
             Ok(tables) => self.tables = tables,
             Err(e) => {

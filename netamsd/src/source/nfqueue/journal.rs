@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use kmod_bpf::{Counters, FlowSlot, OverflowCell};
 
 use super::shared::{Memory, SpillEntry};
+use crate::flow::Scope;
 
 /// Where a flow is added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,18 +43,20 @@ pub struct Journal {
     pub way: u32,
     /// Stamp of the flow's first packet.
     pub first: u32,
-    /// Cells among all; the second may be [`NO_CELL`].
-    pub cells: [u32; 2],
+    /// Cells among all, each once; the last ones may be [`NO_CELL`].
+    pub cells: [u32; CELLS],
     /// The slot as it is to be.
     pub slot: FlowSlot,
     /// The second-level entry as it is to be.
     pub spill: SpillEntry,
     /// The cells as they are to be.
-    pub cell: [OverflowCell; 2],
+    pub cell: [OverflowCell; CELLS],
     /// The counters as they are to be.
     pub counters: Counters,
 }
 
+/// Cells that one packet can be in: one for each side in each scope.
+pub const CELLS: usize = 2 * Scope::SELECTIONS as usize;
 /// In [`Journal::cells`]: no cell.
 pub const NO_CELL: u32 = u32::MAX;
 

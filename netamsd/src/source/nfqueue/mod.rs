@@ -9,7 +9,6 @@ pub mod cache;
 mod error;
 mod estimate;
 mod folder;
-mod fragments;
 mod gate;
 mod generation;
 mod journal;

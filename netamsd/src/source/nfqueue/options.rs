@@ -9,7 +9,10 @@ use super::{
     rules::{self, Backend, Plan, Rules},
     shared::{self, spill_part},
 };
-use crate::source::tables::{Geometry, Prefix};
+use crate::{
+    flow::Prefix,
+    source::tables::{Geometry, Tunnels},
+};
 
 /// Prefix classes a half that belong to no prefix.
 const NO_CLASS: usize = 1;
@@ -62,6 +65,8 @@ pub struct Options {
     pub spill: u32,
     /// Identity of the store that the counts go to.
     pub store: u64,
+    /// What is accounted of packets in tunnels.
+    pub tunnels: Tunnels,
     /// Prefixes that overflow is counted by.
     pub prefixes: Vec<Prefix>,
 }

@@ -22,10 +22,10 @@ use kmod_bpf::{Control, Counters, FlowKey, FlowSet, FlowSlot, HALVES, OverflowCe
 
 use super::journal::Journal;
 use crate::{
-    flow::Source,
+    flow::{Encapsulation, Prefix, Scope, Source, Tunnel},
     source::{
         mapping::Mapping,
-        tables::{self, Backing, Geometry, Prefix, TablesError, fresh_control, head},
+        tables::{self, Backing, Geometry, TablesError, Tunnels, fresh_control, head},
     },
 };
 
@@ -270,6 +270,7 @@ pub fn create(
     geometry: Geometry,
     id: u64,
     store: u64,
+    tunnels: Tunnels,
     prefixes: &[Prefix],
 ) -> Result<(), TablesError> {
     for (name, len) in files(geometry) {
@@ -284,11 +285,11 @@ pub fn create(
         })?;
     }
     let path = dir.join(map::PREFIXES);
-    let text: String = prefixes.iter().map(|(address, len)| format!("{address}/{len}\n")).collect();
+    let text: String = prefixes.iter().map(prefix_line).collect();
     fs::write(&path, text).map_err(|e| TablesError::map(&path, e))?;
     let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
     // SAFETY: nobody else has the fresh file.
-    unsafe { control.as_ptr().write_volatile(fresh_control(geometry, id, store)) };
+    unsafe { control.as_ptr().write_volatile(fresh_control(geometry, id, store, tunnels)) };
     Ok(())
 }
 
@@ -343,13 +344,28 @@ pub fn open(dir: &Path) -> Result<Option<Tables>, TablesError> {
 pub fn read_prefixes(dir: &Path) -> Result<HashMap<u32, Prefix>, TablesError> {
     let path = dir.join(map::PREFIXES);
     let text = fs::read_to_string(&path).map_err(|e| TablesError::map(&path, e))?;
-    let prefix = |line: &str| -> Option<Prefix> {
-        let (address, len) = line.split_once('/')?;
-        Some((address.parse().ok()?, len.parse().ok()?))
-    };
-    let prefixes: Option<Vec<Prefix>> = text.lines().map(prefix).collect();
+    let prefixes: Option<Vec<Prefix>> = text.lines().map(parse_prefix).collect();
     let prefixes = prefixes.ok_or_else(|| TablesError::map(&path, "not a list of prefixes"))?;
     Ok((1..).zip(prefixes).collect())
+}
+
+/// `ADDRESS/LENGTH VLAN INNER-VLAN KIND-OF-TUNNEL KEY`, 0 for whatever it may be.
+fn prefix_line(prefix: &Prefix) -> String {
+    let Prefix { scope: Scope { vlan, vlan_inner, tunnel }, address, len } = prefix;
+    let (kind, key) = tunnel.map_or((0, 0), |tunnel| (tunnel.kind.number(), tunnel.key));
+    format!("{address}/{len} {vlan} {vlan_inner} {kind} {key}\n")
+}
+
+fn parse_prefix(line: &str) -> Option<Prefix> {
+    let mut words = line.split(['/', ' ']);
+    let address = words.next()?.parse().ok()?;
+    let len = words.next()?.parse().ok()?;
+    let vlan = words.next()?.parse().ok()?;
+    let vlan_inner = words.next()?.parse().ok()?;
+    let kind = Encapsulation::from_number(words.next()?.parse().ok()?);
+    let key = words.next()?.parse().ok()?;
+    let scope = Scope { vlan, vlan_inner, tunnel: kind.map(|kind| Tunnel { kind, key }) };
+    Some(Prefix { scope, address, len })
 }
 
 fn mapping<T>(dir: &Path, name: &str, len: usize) -> Result<Mapping<T>, TablesError> {

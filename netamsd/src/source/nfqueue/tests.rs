@@ -20,12 +20,9 @@ use super::{
     shared::{self, Tables, spill_part},
 };
 use crate::{
-    flow::{Batch, Counters, FlowKey, InOut},
+    flow::{Batch, Counters, FlowKey, InOut, Layer, OverflowDelta, Prefix, Scope},
     packet::{ETHERTYPE_IPV4, Gso, Parsed, parse_ip},
-    source::{
-        Clock,
-        tables::{Geometry, Prefix},
-    },
+    source::{Clock, Tunnels, tables::Geometry},
 };
 
 const SEED: [u64; 8] = [
@@ -44,7 +41,11 @@ fn geometry(threads: u32, sets: u32, spill: u32) -> Geometry {
 }
 
 fn prefixes() -> Vec<Prefix> {
-    vec![(mapped(Ipv4Addr::new(10, 0, 0, 0)), 104), (mapped(Ipv4Addr::new(10, 1, 0, 0)), 112)]
+    [([10, 0, 0, 0], 104), ([10, 1, 0, 0], 112)].map(|(net, len)| prefix(Scope::ANY, net, len)).to_vec()
+}
+
+fn prefix(scope: Scope, net: [u8; 4], len: u8) -> Prefix {
+    Prefix { scope, address: mapped(net.into()), len }
 }
 
 fn mapped(address: Ipv4Addr) -> Ipv6Addr {
@@ -63,7 +64,7 @@ fn packet(source: u32) -> Parsed {
 }
 
 fn make(dir: &Path, geometry: Geometry) -> Tables {
-    shared::create(dir, geometry, 7, 9, &prefixes()).unwrap();
+    shared::create(dir, geometry, 7, 9, Tunnels::Outer, &prefixes()).unwrap();
     shared::open(dir).unwrap().unwrap()
 }
 
@@ -140,6 +141,54 @@ fn both_sides_in_one_prefix_share_a_cell() {
     assert_eq!(cell.in_packets, cell.out_packets);
     assert_eq!(cell.in_packets, batch.counters.overflow_packets);
     assert_eq!(u64::from(spill_part(tables.geometry())), batch.counters.spilled);
+}
+
+#[test]
+fn overflow_is_counted_in_each_scope_that_a_packet_is_in() {
+    let vlan = |vlan| Scope { vlan, ..Scope::ANY };
+    let inner = Scope { vlan: 10, vlan_inner: 30, tunnel: None };
+    let prefixes = [
+        prefix(Scope::ANY, [0; 4], 0),
+        prefix(vlan(10), [10, 0, 0, 0], 104),
+        prefix(vlan(20), [10, 0, 0, 0], 104),
+        prefix(inner, [192, 0, 2, 0], 120),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let geometry = Geometry { classes: 8, ..geometry(1, 1, 1) };
+    shared::create(dir.path(), geometry, 7, 9, Tunnels::Charged, &prefixes).unwrap();
+    let mut tables = shared::open(dir.path()).unwrap().unwrap();
+    assert!(tables.is_for(Tunnels::Charged, &prefixes));
+    assert!(!tables.is_for(Tunnels::Inner, &prefixes));
+    assert!(!tables.is_for(Tunnels::Charged, &prefixes[1..]));
+    let mut moved = prefixes;
+    moved[1].scope.vlan = 11;
+    assert!(!tables.is_for(Tunnels::Charged, &moved));
+
+    let mut part = Partition::open(dir.path(), geometry, 0, SEED).unwrap();
+    part.enter();
+    let mut count = |source, vlan, vlan_inner| {
+        let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
+        (packet.key.vlan, packet.key.vlan_inner) = (vlan, vlan_inner);
+        part.count(&Parsed::Ip(packet), Way::In, Fate::Passed, 0);
+    };
+    // These fill the tables.
+    (0..4 + 4).for_each(|source| count(source, 0, 0));
+    for (vlan, vlan_inner, packets) in [(0, 0, 1), (10, 0, 2), (20, 0, 4), (10, 30, 8), (40, 30, 16)] {
+        (0..packets).for_each(|_| count(1000, vlan, vlan_inner));
+    }
+    part.leave();
+    let batch = drain(&mut tables);
+    assert_eq!((batch.charged, batch.counters.overflow_packets), (Layer::Inner, 31));
+    let cell = |prefix: &Prefix| {
+        let same = |delta: &&OverflowDelta| (delta.scope, delta.address) == (prefix.scope, prefix.address);
+        let found: Vec<_> = batch.overflow.iter().filter(same).map(|delta| delta.counts).collect();
+        assert_eq!(found.len(), 1, "{prefix:?}");
+        (found[0].in_packets, found[0].out_packets, found[0].in_bytes + found[0].out_bytes)
+    };
+    assert_eq!(
+        prefixes.each_ref().map(cell),
+        [(31, 31, 62 * 28), (0, 10, 10 * 28), (0, 4, 4 * 28), (8, 0, 8 * 28)]
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What readers are answered.
 
 use super::*;
+use crate::flow::Scope;
 use crate::store::{EventRecord, FlowOrder, FlowRecord, StoreError};
 
 /// A store with five flows, and the flows in order of their first packet.
@@ -47,6 +48,8 @@ fn flows_come_back_as_they_were_selected_and_ordered() {
     let any = FlowSelection::default();
     let (a, b) = (sample[0].key.src, sample[1].key.src);
     let tcp6 = sample[3].key;
+    let all = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX));
+    let [tagged, other] = [7, 8].map(|vlan| Scope { vlan, ..Scope::ANY });
     let last = FlowSelection { order: FlowOrder::Last, ..any.clone() };
     let cases = [
         ("bytes", any.clone(), vec![0, 2, 4, 1, 3]),
@@ -61,8 +64,21 @@ fn flows_come_back_as_they_were_selected_and_ordered() {
         ("no unit", FlowSelection { unit: Some(vec![]), ..any.clone() }, vec![]),
         (
             "unit on either side",
-            FlowSelection { unit: Some(vec![(tcp6.src, tcp6.src), (b, b)]), ..any.clone() },
+            FlowSelection {
+                unit: Some(vec![(Scope::ANY, vec![(tcp6.src, tcp6.src), (b, b)])]),
+                ..any.clone()
+            },
             vec![4, 1, 3],
+        ),
+        (
+            "unit of a VLAN",
+            FlowSelection { unit: Some(vec![(tagged, vec![all]), (other, vec![all])]), ..any.clone() },
+            vec![4, 3],
+        ),
+        (
+            "unit of another VLAN",
+            FlowSelection { unit: Some(vec![(other, vec![all])]), ..any.clone() },
+            vec![],
         ),
         ("since", FlowSelection { since_ms: Some(T0 + 4), ..last.clone() }, vec![1, 4]),
         ("since a time in a long flow", FlowSelection { since_ms: Some(T0 + 900_000), ..last }, vec![1]),
@@ -143,5 +159,26 @@ fn a_reader_sees_new_commits_and_holds_up_nobody() {
     for epoch in 1..=3 {
         writer.commit(&batch(epoch, vec![delta(key(1), 1, 1, T0, T0)]), &[], T0).unwrap();
         assert_eq!(reader.flows(&FlowSelection::default()).unwrap().packets, epoch);
+    }
+}
+
+#[test]
+fn layers_are_never_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tunnel = |kind, key| Some(Tunnel { kind, key });
+    let keys = [None, tunnel(Encapsulation::Gre, 0), tunnel(Encapsulation::Vxlan, u32::MAX)]
+        .map(|tunnel| FlowKey { tunnel, ..key(1) });
+    let flows: Vec<_> = (1..).zip(keys).map(|(n, key)| delta(key, n, 100 * n, T0, T0)).collect();
+    open(dir.path()).commit(&batch(1, flows.clone()), &[], T0).unwrap();
+    // A new start knows each of them again.
+    open(dir.path()).commit(&batch(2, flows), &[], T0).unwrap();
+    let reader = Reader::open(dir.path()).unwrap();
+    for (inner, expected, packets, bytes) in [(false, &keys[..1], 2, 200), (true, &keys[1..], 10, 1000)] {
+        let order = FlowOrder::Bytes;
+        let found = reader.flows(&FlowSelection { inner, order, ..FlowSelection::default() }).unwrap();
+        let mut of: Vec<FlowKey> = found.flows.iter().map(|flow| flow.key).collect();
+        of.reverse();
+        assert_eq!(of, expected);
+        assert_eq!((found.packets, found.bytes), (packets, bytes));
     }
 }

@@ -1,4 +1,5 @@
-//! First fragments remembered, so that later ones join their flow. Bounded: the oldest make room.
+//! First fragments remembered, so that later ones join their flow. Bounded: the oldest make room. Each layer of packets has
+//! its own memory.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,26 +10,34 @@ use crate::{
     source::tables::FRAGMENTS,
 };
 
-/// Flows of the latest first fragments.
-#[derive(Default)]
+/// Flows of the latest first fragments of one layer.
 pub struct Fragments {
+    /// 0: outer, 1: inner, as in [`FragmentKey`].
+    layer: u16,
     /// Keyed by what a sender may choose: with a hash that he cannot foresee.
     flows: HashMap<FragmentKey, FlowKey>,
     oldest_first: VecDeque<FragmentKey>,
 }
 
 impl Fragments {
+    /// Remembers nothing yet. `layer` is 0 for outermost packets, 1 for innermost ones of tunnels.
+    pub fn new(layer: u16) -> Self {
+        Self { layer, flows: HashMap::new(), oldest_first: VecDeque::new() }
+    }
+
     /// The key of a packet's flow; that of its first fragment when it is a later one, flagged when that was not seen.
     pub fn join(&mut self, packet: &Packet) -> FlowKey {
         match packet.fragment {
             Fragment::Whole => packet.key,
             Fragment::First { id, proto } => {
-                self.remember(identity(&packet.key, id, proto), packet.key);
+                self.remember(self.identity(&packet.key, id, proto), packet.key);
                 packet.key
             }
             Fragment::Later { id, proto } => {
-                let first = self.flows.get(&identity(&packet.key, id, proto));
-                first.copied().unwrap_or(FlowKey { flags: key_flag::FRAGMENT, ..packet.key })
+                let first = self.flows.get(&self.identity(&packet.key, id, proto));
+                first
+                    .copied()
+                    .unwrap_or(FlowKey { flags: packet.key.flags | key_flag::FRAGMENT, ..packet.key })
             }
         }
     }
@@ -44,8 +53,8 @@ impl Fragments {
             self.flows.remove(&oldest);
         }
     }
-}
 
-fn identity(key: &FlowKey, id: u32, proto: u8) -> FragmentKey {
-    FragmentKey { src: key.src, dst: key.dst, id, proto, version: key.version, layer: 0 }
+    fn identity(&self, key: &FlowKey, id: u32, proto: u8) -> FragmentKey {
+        FragmentKey { src: key.src, dst: key.dst, id, proto, version: key.version, layer: self.layer }
+    }
 }

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Accounts the innermost packet of a tunnel, beside the outermost one: a layer of its own.
+ */
+#ifndef NETAMS_INNER_H
+#define NETAMS_INNER_H
+
+#include "cache.h"
+#include "tunnel.h"
+
+/* Adds what parse_inner has said to its flow; `partition` is half * cpus + cpu. */
+__noinline int account_inner(__u32 partition)
+{
+	struct counters *count = bpf_map_lookup_elem(&counters, &partition);
+	struct inner *in = this_inner();
+	struct flow_key key;
+
+	if (!count || !in)
+		return 0;
+	make_key(&in->p, NETAMS_USED + (partition >= cfg_cpus), &key);
+	if (in->p.fragment != WHOLE)
+		join_fragments(&key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
+	account_in(&key, in->p.segs, in->p.bytes, partition, count, true);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,121 @@
+//! The bytes of a capture, wherever they come from, and how far they are read.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Read, Write},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use flate2::read::MultiGzDecoder;
+
+/// A gzip file begins with this (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Before, and between two looks at, the progress.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An open capture.
+pub struct Input {
+    stream: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+    /// Bytes of the file; none of stdin.
+    size: Option<u64>,
+}
+
+impl Input {
+    /// Opens a file, or stdin as `-`.
+    ///
+    /// # Errors
+    /// Those of opening it and of reading its first bytes.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let (source, size): (Box<dyn Read>, _) = if path == Path::new("-") {
+            (Box::new(io::stdin().lock()), None)
+        } else {
+            let file = File::open(path)?;
+            let meta = file.metadata()?;
+            (Box::new(file), meta.is_file().then_some(meta.len()))
+        };
+        let read = Arc::new(AtomicU64::new(0));
+        let mut source = Counted { source, read: Arc::clone(&read) };
+        let mut head = Vec::new();
+        source.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
+        let zipped = head == GZIP;
+        let whole = io::Cursor::new(head).chain(source);
+        let stream: Box<dyn Read> =
+            if zipped { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+        Ok(Self { stream, read, size })
+    }
+
+    /// Shows on a terminal how far it is.
+    pub fn progress(&self) -> Progress {
+        let now = Instant::now();
+        let shown = io::stderr().is_terminal();
+        Progress {
+            read: Arc::clone(&self.read),
+            size: self.size,
+            shown,
+            started: now,
+            last: now,
+            drawn: false,
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(into)
+    }
+}
+
+struct Counted {
+    source: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(into)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// A line on stderr while it lasts long.
+pub struct Progress {
+    read: Arc<AtomicU64>,
+    size: Option<u64>,
+    shown: bool,
+    started: Instant,
+    last: Instant,
+    drawn: bool,
+}
+
+impl Progress {
+    /// `packets` were counted so far.
+    pub fn show(&mut self, packets: u64) {
+        if !self.shown || self.last.elapsed() < PATIENCE {
+            return;
+        }
+        self.last = Instant::now();
+        self.drawn = true;
+        let read = self.read.load(Ordering::Relaxed);
+        let done = match self.size {
+            Some(size) if size > 0 => format!("{:3} %", read * 100 / size),
+            _ => format!("{} MB", read / 1_000_000),
+        };
+        let rate = packets as f64 / self.started.elapsed().as_secs_f64() / 1e6;
+        // Nobody misses it when it cannot be written.
+        let _ = write!(io::stderr(), "\r{done}, {packets} packets, {rate:.1} M/s\x1b[K");
+    }
+
+    /// Takes the line away.
+    pub fn end(&mut self) {
+        if self.drawn {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
