@@ -44,6 +44,17 @@ want_lab() {
     want iputils-ping ping
 }
 
+# What tests/matrix needs to start kernels in virtual machines.
+want_matrix() {
+    want qemu-system-x86 qemu-system-x86_64
+    want busybox-static /usr/share/doc/busybox-static
+    want cpio cpio
+    want kmod depmod
+    want xz-utils xz
+    want binutils strip
+    want debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+}
+
 # Installs what `want` found missing.
 install_missing() {
     ((${#missing[@]})) || return 0

@@ -104,15 +104,17 @@ impl Kind {
 /// Whether this kernel has a kind of device. Where `NETAMS_REQUIRE_DEVICES=1` it must.
 pub fn has_device(kind: &str) -> bool {
     let scratch = Namespace::new(&unique_name());
-    let more = match kind {
-        "vlan" => "link lo id 7",
-        "vxlan" | "geneve" => "id 7 remote 192.0.2.1",
-        _ => "",
+    scratch.run("ip link add base type veth peer name other");
+    let words = match kind {
+        "vlan" => "link base name probe type vlan id 7".to_owned(),
+        "vxlan" => "probe type vxlan id 7 remote 192.0.2.1 dstport 4789".to_owned(),
+        "geneve" => "probe type geneve id 7 remote 192.0.2.1".to_owned(),
+        "ip6gre" | "ip6tnl" => format!("probe type {kind} remote 2001:db8::1 local 2001:db8::2"),
+        _ => format!("probe type {kind} remote 192.0.2.1 local 192.0.2.2"),
     };
     let mut add = scratch.command("ip");
-    let words =
-        format!("link add probe type {kind} {more} {}", if kind == "vxlan" { "dstport 4789" } else { "" });
-    let there = Command::output(add.args(words.split_whitespace())).expect("ip runs").status.success();
+    add.args(["link", "add"]).args(words.split_whitespace());
+    let there = Command::output(&mut add).expect("ip runs").status.success();
     assert!(
         there || std::env::var_os("NETAMS_REQUIRE_DEVICES").is_none_or(|v| v != "1"),
         "this kernel has no {kind} devices"

@@ -5,30 +5,23 @@ use netams_tests::daemon::Daemon;
 use netams_tests::lab::{Lab, Offloads};
 use netams_tests::ledger::{assert_ledger, flow_total};
 use netams_tests::overlay::{DEVICE, KINDS, Kind, SERVER, has_device};
-use netams_tests::require_live;
 use netams_tests::tcp::{self, Transfer};
-use netams_tests::truth::{Traffic, qdisc, qdisc_of};
+use netams_tests::truth::{Traffic, qdisc_of};
+use netams_tests::{amount, require_live};
 
 const BYTES: u64 = 20_000_000;
 
 /// What both ends have sent through the tunnel since it was laid, after transfers with each version of IP that it carries, in
 /// both directions.
 fn transfers(lab: &Lab, kind: &Kind, offloads: Offloads) -> [Traffic; 2] {
-    let ends = [&lab.client, &lab.server];
-    let before = ends.map(qdisc);
     kind.lay(lab, offloads == Offloads::On);
     for (port, (version, reverse)) in (5400..).zip([(4, false), (4, true), (6, false), (6, true)]) {
         if kind.carries.contains(&version) {
             let server = if version == 4 { SERVER.0.into() } else { SERVER.1.into() };
-            tcp::run_to(lab, server, Transfer { port, bytes: BYTES, version, reverse });
+            tcp::run_to(lab, server, Transfer { port, bytes: amount(BYTES), version, reverse });
         }
     }
-    let sent = ends.map(|end| qdisc_of(end, DEVICE, kind.header));
-    for i in [0, 1] {
-        let outer = qdisc(ends[i]) - before[i];
-        assert_eq!(outer.packets, sent[i].packets, "nothing but the tunnel sends, {kind:?}");
-    }
-    sent
+    [&lab.client, &lab.server].map(|end| qdisc_of(end, DEVICE, kind.header))
 }
 
 /// What these packets are outside of the tunnel.
@@ -84,23 +77,51 @@ fn inner(config: Config) -> Config {
 }
 
 #[test]
-fn ethernet_in_udp() {
+fn vxlan() {
     if require_live() {
-        count_exactly(&["vxlan", "geneve"], &inner(Config::default()));
+        count_exactly(&["vxlan"], &inner(Config::default()));
     }
 }
 
 #[test]
-fn gre_with_ipv4_and_ipv6_inside() {
+fn geneve() {
     if require_live() {
-        count_exactly(&["gre", "gretap", "ip6gre"], &inner(Config::default()));
+        count_exactly(&["geneve"], &inner(Config::default()));
     }
 }
 
 #[test]
-fn ip_in_ip() {
+fn gre() {
     if require_live() {
-        count_exactly(&["ipip", "sit", "ip6tnl"], &inner(Config::default()));
+        count_exactly(&["gre"], &inner(Config::default()));
+    }
+}
+
+#[test]
+fn ethernet_in_gre() {
+    if require_live() {
+        count_exactly(&["gretap"], &inner(Config::default()));
+    }
+}
+
+#[test]
+fn gre_over_ipv6() {
+    if require_live() {
+        count_exactly(&["ip6gre"], &inner(Config::default()));
+    }
+}
+
+#[test]
+fn ip_in_ipv4() {
+    if require_live() {
+        count_exactly(&["ipip", "sit"], &inner(Config::default()));
+    }
+}
+
+#[test]
+fn ip_in_ipv6() {
+    if require_live() {
+        count_exactly(&["ip6tnl"], &inner(Config::default()));
     }
 }
 

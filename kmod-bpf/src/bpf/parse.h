@@ -88,10 +88,19 @@ static __always_inline void make_key(const struct packet *p, __u8 used, struct f
 /* `len` bytes at `off`, in place or copied to `buf`; NULL when the packet ends before. */
 static __always_inline void *header(const struct frame *f, __u32 off, const __u32 len, void *buf)
 {
+	void *at;
+
 	if (unlikely(off > MAX_OFFSET))
 		return NULL;
-	if (likely(f->data + off + len <= f->end))
-		return f->data + off;
+	/*
+	 * Verifiers of older kernels know neither that a copy of what was compared is as small, nor that a copy of a pointer has
+	 * its range: the compiler is not to make any.
+	 */
+	asm volatile("%0 &= %1" : "+r"(off) : "i"(MAX_OFFSET));
+	at = f->data + off;
+	asm volatile("" : "+r"(at));
+	if (likely(at + len <= f->end))
+		return at;
 	if (bpf_skb_load_bytes(f->skb, off, buf, len))
 		return NULL;
 	return buf;

@@ -66,7 +66,8 @@ impl KernelError {
     }
 }
 
-/// An error with its causes in one line.
+/// An error with its causes in one line; of the verifier's log the line with the reason, which is the last one but for its
+/// statistics.
 pub(super) fn chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut source = e.source();
@@ -77,5 +78,16 @@ pub(super) fn chain(e: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text.lines().next().unwrap_or_default().to_owned()
+    let statistic =
+        |line: &&str| STATISTICS.iter().any(|word| line.starts_with(word)) || line.trim().is_empty();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    match (first.split_once(LOG), lines.filter(|line| !statistic(line)).next_back()) {
+        (Some((call, _)), Some(reason)) => format!("{call}: {reason}"),
+        _ => first.to_owned(),
+    }
 }
+
+/// What aya puts between the call and the verifier's log, and how the verifier's statistics begin.
+const LOG: &str = ". Verifier output: ";
+const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
