@@ -138,7 +138,7 @@ impl<R: Read> Capture<R> {
     ///
     /// # Errors
     /// When the file cannot be read, or the frame's link type is not understood.
-    pub fn next(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         self.input.take(std::mem::take(&mut self.pending));
         if self.stop.is_some() {
             return Ok(None);

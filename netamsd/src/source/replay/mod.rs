@@ -83,7 +83,7 @@ impl<R: Read> Replay<R> {
     /// # Errors
     /// When the capture cannot be read on. What was counted before is in the batches before.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, CaptureError> {
-        while let Some(frame) = self.capture.next()? {
+        while let Some(frame) = self.capture.next_frame()? {
             let span = self.span.get_or_insert((frame.time_ms, frame.time_ms, frame.time_ms));
             (span.1, span.2) = (span.1.min(frame.time_ms), span.2.max(frame.time_ms));
             self.counter.count(frame);
