@@ -14,15 +14,25 @@ use toml::{Table, Value};
 const CRATES: [(&[&str], &[&str]); 6] = [
     (&["aya"], &["netamsd/src/source/kernel/", "kmod-bpf/", "bench/", "tests/harness/"]),
     // The layout of the tables that every source fills.
-    (&["kmod_bpf"], &["netamsd/src/source/", "netamsd/src/packet/", "kmod-bpf/", "bench/", "tests/harness/"]),
+    (
+        &["kmod_bpf"],
+        &[
+            "netamsd/src/source/",
+            "netamsd/src/packet/",
+            "kmod-bpf/",
+            "bench/",
+            "tests/harness/",
+            "tests/fuzz/",
+        ],
+    ),
     (&["rusqlite"], &["netamsd/src/store/"]),
-    (&["tokio"], &["netamsd/src/control/", "netamsd/src/daemon/"]),
+    (&["tokio"], &["netamsd/src/control/", "netamsd/src/daemon/", "netamsd/src/replay/"]),
     (&["prettytable"], &["ngctl-cli/src/render/", "bench/"]),
     // The live tests know the daemon from outside only.
-    (&["netamsd"], &["netamsd/", "bench/"]),
+    (&["netamsd"], &["netamsd/", "bench/", "tests/fuzz/"]),
 ];
 
-/// Modules of netamsd, and the other ones that they may name. `daemon` and `check` join everything.
+/// Modules of netamsd, and the other ones that they may name. `daemon`, `replay` and `check` join everything.
 const MODULES: [(&str, &[&str]); 8] = [
     ("flow", &[]),
     ("packet", &[]),
