@@ -1,8 +1,9 @@
 //! The flow cache in user space: what `kmod-bpf/src/bpf/cache.h` does in the kernel, with the same tables.
 //!
 //! A [`Partition`] belongs to one thread. A packet is added, in this order, to its flow in the first level, in the second
-//! level, or to the cells of its addresses' prefixes; and to the counters. Each packet is one [`Journal`] entry, so that
-//! `kill -9` leaves it counted in all of these places or in none.
+//! level, or to the cells of its addresses' prefixes; so is the packet in it, when it is that of a tunnel and inner flows are
+//! accounted; and to the counters. Each packet is one [`Journal`] entry, so that `kill -9` leaves it counted in all of these
+//! places or in none.
 
 use std::{path::Path, sync::atomic::Ordering};
 
@@ -12,14 +13,15 @@ use kmod_bpf::{
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    journal::{CELLS, Journal, NO_CELL, Place},
+    journal::{Addition, CELLS, Journal, NO_CELL, Place},
     prefixes::PrefixIndex,
     shared::{Memory, SpillEntry, read_prefixes, spill_part},
 };
 use crate::{
+    flow::Layer,
     packet::{Packet, Parsed},
     source::fragments::Fragments,
-    source::tables::{Geometry, TablesError, flow_key},
+    source::tables::{Geometry, TablesError, Tunnels, flow_key},
 };
 
 /// Entries of the second level that are looked at before a flow goes to overflow.
@@ -60,7 +62,12 @@ pub struct Partition {
     journal: *mut Journal,
     seed: [u64; 8],
     prefixes: PrefixIndex,
-    fragments: Fragments,
+    outer_fragments: Fragments,
+    inner_fragments: Fragments,
+    /// Inner flows are accounted.
+    with_inner: bool,
+    /// Units are charged by the inner flow of a packet that has one.
+    by_inner: bool,
     /// Half * threads + thread, while the thread is inside an epoch.
     part: u32,
     half: u8,
@@ -81,8 +88,21 @@ impl Partition {
         let journal = memory.journal(thread);
         // SAFETY: the caller has no other partition of this thread; a former one may have ended in the middle of a packet.
         unsafe { &mut *journal }.recover(&memory);
-        let (fragments, part) = (Fragments::new(0), thread);
-        Ok(Self { memory, thread, journal, seed, prefixes, fragments, part, half: 0, now: 1 })
+        let tunnels = memory.tunnels();
+        Ok(Self {
+            memory,
+            thread,
+            journal,
+            seed,
+            prefixes,
+            outer_fragments: Fragments::new(0),
+            inner_fragments: Fragments::new(1),
+            with_inner: tunnels != Tunnels::Outer.number(),
+            by_inner: tunnels == Tunnels::Charged.number(),
+            part: thread,
+            half: 0,
+            now: 1,
+        })
     }
 
     /// Begins to use the current epoch. To be left soon: the tables are not read before.
@@ -98,15 +118,15 @@ impl Partition {
         Journal::busy(self.journal).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a packet that came out of the queue, and `gap` that did not before it.
-    pub fn count(&mut self, parsed: &Parsed, way: Way, fate: Fate, gap: u64) {
+    /// Counts a packet that came out of the queue, with the one in its tunnel if there is one, and `gap` that did not come
+    /// before it.
+    pub fn count(&mut self, parsed: &Parsed, inner: Option<&Packet>, way: Way, fate: Fate, gap: u64) {
         let mut counters = *self.memory.counters(self.part);
         counters.queued += 1;
         counters.queue_lost += gap;
         // SAFETY: this thread's own, see `open`.
         let journal = unsafe { &mut *self.journal };
-        journal.part = self.part;
-        journal.place = Place::None as u32;
+        journal.begin(self.part);
         let packets = match parsed {
             Parsed::Ip(packet) => {
                 let packets = u64::from(packet.packets);
@@ -114,8 +134,7 @@ impl Partition {
                     counters.dropped += packets;
                 } else {
                     counters.gso_headers_unknown += u64::from(packet.headers_unknown);
-                    let key = self.key(packet, fate, &mut counters);
-                    self.account(&key, packet, &mut counters, journal);
+                    self.add(packet, inner.filter(|_| self.with_inner), fate, &mut counters, journal);
                 }
                 packets
             }
@@ -149,47 +168,85 @@ impl Partition {
         counters.queue_lost += packets;
         // SAFETY: this thread's own, see `open`.
         let journal = unsafe { &mut *self.journal };
-        journal.part = self.part;
-        journal.place = Place::None as u32;
+        journal.begin(self.part);
         journal.counters = counters;
         journal.commit(&self.memory);
     }
 
-    /// The key under which a packet is counted.
-    fn key(&mut self, packet: &Packet, fate: Fate, counters: &mut Counters) -> FlowKey {
-        let mut key = self.fragments.join(packet);
-        counters.fragments += u64::from(key.flags & key_flag::FRAGMENT);
+    /// Adds a packet to its flow, and the one in it to its own.
+    fn add(
+        &mut self,
+        packet: &Packet,
+        inner: Option<&Packet>,
+        fate: Fate,
+        counters: &mut Counters,
+        journal: &mut Journal,
+    ) {
+        let mut flags = 0;
         if fate == Fate::Estimated {
-            key.flags |= key_flag::ESTIMATED;
+            flags |= key_flag::ESTIMATED;
             counters.estimated += u64::from(packet.packets);
         }
-        key.used = USED + self.half;
-        key
+        let used = USED + self.half;
+        let key = self.outer_fragments.join(packet);
+        counters.fragments += u64::from(key.flags & key_flag::FRAGMENT);
+        let mut outer = FlowKey { flags: key.flags | flags, used, ..key };
+        if let Some(packet) = inner {
+            let key = self.inner_fragments.join(packet);
+            let key = FlowKey { flags: key.flags | flags, used, ..key };
+            self.account(Layer::Inner, &key, packet, counters, journal);
+            outer.flags |= key_flag::CARRIER;
+        }
+        self.account(Layer::Outer, &outer, packet, counters, journal);
     }
 
     /// Writes into the journal where the flow is and what it becomes.
-    fn account(&self, key: &FlowKey, packet: &Packet, counters: &mut Counters, journal: &mut Journal) {
+    fn account(
+        &self,
+        layer: Layer,
+        key: &FlowKey,
+        packet: &Packet,
+        counters: &mut Counters,
+        journal: &mut Journal,
+    ) {
         let h = hash(key, &self.seed);
         let sets = self.memory.geometry.sets;
-        journal.index = self.part * sets + (h as u32 & (sets - 1));
-        if slot(self.memory.set(journal.index), h >> 62, key, packet, self.now, journal) {
+        let [outer, inner] = &mut journal.flows;
+        let (flow, other) = if layer == Layer::Outer { (outer, &*inner) } else { (inner, &*outer) };
+        flow.index = self.part * sets + (h as u32 & (sets - 1));
+        if slot(self.memory.set(flow.index), h >> 62, key, packet, self.now, flow, other) {
             return;
         }
-        if self.spill(key, h, packet, journal) {
-            counters.spilled += u64::from(packet.packets);
+        let packets = u64::from(packet.packets);
+        if self.spill(key, h, packet, flow, other) {
+            counters.spilled += packets;
             return;
         }
-        counters.overflow_packets += u64::from(packet.packets);
-        counters.overflow_bytes += packet.bytes;
-        self.overflow(key, packet, journal);
+        // Units are charged by one of the layers.
+        let charged = if layer == Layer::Outer {
+            counters.overflow_packets += packets;
+            counters.overflow_bytes += packet.bytes;
+            !self.by_inner || key.flags & key_flag::CARRIER == 0
+        } else {
+            counters.inner_overflow_packets += packets;
+            counters.inner_overflow_bytes += packet.bytes;
+            self.by_inner
+        };
+        if charged {
+            flow.place = Place::Overflow as u32;
+            self.overflow(key, packet, journal);
+        }
     }
 
-    fn spill(&self, key: &FlowKey, h: u64, packet: &Packet, journal: &mut Journal) -> bool {
+    fn spill(&self, key: &FlowKey, h: u64, packet: &Packet, flow: &mut Addition, other: &Addition) -> bool {
         let len = spill_part(self.memory.geometry);
         for probe in 0..PROBES.min(len) {
             let index = self.part * len + (((h >> 32) as u32).wrapping_add(probe) & (len - 1));
             let mut entry = *self.memory.spill(index);
             if entry.key.used == 0 {
+                if other.is_at_spill(index) {
+                    continue;
+                }
                 let value = SpillValue { packets: 0, bytes: 0, first: self.now, last: self.now };
                 entry = SpillEntry { key: *key, value };
             } else if entry.key != *key {
@@ -198,9 +255,9 @@ impl Partition {
             entry.value.packets += u64::from(packet.packets);
             entry.value.bytes += packet.bytes;
             entry.value.last = self.now;
-            journal.place = Place::Spill as u32;
-            journal.index = index;
-            journal.spill = entry;
+            flow.place = Place::Spill as u32;
+            flow.index = index;
+            flow.spill = entry;
             return true;
         }
         false
@@ -208,7 +265,6 @@ impl Partition {
 
     fn overflow(&self, key: &FlowKey, packet: &Packet, journal: &mut Journal) {
         let scope = flow_key(key).scope();
-        journal.place = Place::Overflow as u32;
         journal.cells = [NO_CELL; CELLS];
         let packets = u64::from(packet.packets);
         for class in self.prefixes.classes(scope, key.src.into()) {
@@ -248,22 +304,31 @@ impl Drop for Partition {
     }
 }
 
-/// The flow's slot in its set, begun at the one that the hash names; whether there was room.
-fn slot(set: &FlowSet, begin: u64, key: &FlowKey, packet: &Packet, now: u32, journal: &mut Journal) -> bool {
+/// The flow's slot in its set, begun at the one that the hash names; whether there was room. A free one may be what the
+/// packet's `other` flow gets.
+fn slot(
+    set: &FlowSet,
+    begin: u64,
+    key: &FlowKey,
+    packet: &Packet,
+    now: u32,
+    flow: &mut Addition,
+    other: &Addition,
+) -> bool {
     for way in (0..WAYS).map(|i| (begin as usize + i) % WAYS) {
         let slot = &set.slot[way];
         let (packets, bytes, first) = if slot.key == *key {
             let Some(packets) = slot.packets.checked_add(packet.packets) else { return false };
             (packets, slot.bytes + packet.bytes, set.first[way])
-        } else if slot.key.used == 0 {
+        } else if slot.key.used == 0 && !other.is_at_slot(flow.index, way) {
             (packet.packets, packet.bytes, now)
         } else {
             continue;
         };
-        journal.place = Place::Slot as u32;
-        journal.way = way as u32;
-        journal.first = first;
-        journal.slot = FlowSlot { key: *key, bytes, packets, last: now };
+        flow.place = Place::Slot as u32;
+        flow.way = way as u32;
+        flow.first = first;
+        flow.slot = FlowSlot { key: *key, bytes, packets, last: now };
         return true;
     }
     false

@@ -3,7 +3,8 @@
 //! A TCP sender cuts at the smaller one of what the receiver announced in its SYN and what the way's MTU leaves, less the
 //! options that each segment carries (RFC 879, RFC 6691). Right for flows seen from their SYN on a path whose smallest MTU
 //! is that of the device they came by; wrong where a route has a smaller one, for flows joined in the middle, and for UDP
-//! senders that choose their own size (UDP_SEGMENT). What is counted so is flagged.
+//! senders that choose their own size (UDP_SEGMENT). Of a tunnel's packet it is the one inside that is cut. What is counted so
+//! is flagged.
 
 use kmod_bpf::FlowKey;
 
@@ -12,6 +13,7 @@ use crate::packet::{Gso, Packet};
 /// Flows whose SYN is remembered, a power of two; 16 bytes each.
 const FLOWS: usize = 1 << 16;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const TCP_HEADER: u32 = 20;
 const UDP_HEADER: u32 = 8;
 const SYN: u8 = 0x02;
@@ -42,10 +44,11 @@ impl Estimator {
         }
     }
 
-    /// The size of the segments of a super-packet that came by a device of this MTU.
-    pub fn gso(&self, packet: &Packet, bytes: &[u8], mtu: u32) -> Gso {
+    /// The size of the segments of a super-packet, with `inner` in its tunnel, that came by a device of this MTU.
+    pub fn gso(&self, outer: &Packet, inner: Option<&Packet>, bytes: &[u8], mtu: u32) -> Gso {
+        let packet = inner.filter(|inner| [TCP, UDP].contains(&inner.key.proto)).unwrap_or(outer);
         let Some(l4) = packet.l4 else { return Gso { size: mtu, segs: 0 } };
-        let room = mtu.saturating_sub((l4 - packet.l3) as u32);
+        let room = mtu.saturating_sub((l4 - outer.l3) as u32);
         let size = if packet.key.proto == TCP {
             let header = bytes.get(l4 + 12).map_or(TCP_HEADER, |offset| u32::from(offset >> 4) * 4);
             let id = identity(&packet.key, false);
@@ -118,7 +121,7 @@ mod tests {
         let mut estimator = Estimator::default();
         let size = |estimator: &Estimator, forward, mtu| {
             let data = tcp(forward, 0x10, NONE);
-            estimator.gso(&parsed(&data, 30_000), &data, mtu).size
+            estimator.gso(&parsed(&data, 30_000), None, &data, mtu).size
         };
         assert_eq!(size(&estimator, true, 1500), 1500 - 40 - 12, "the MTU alone");
         let syn = tcp(false, SYN, mss(536));

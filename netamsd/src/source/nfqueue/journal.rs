@@ -3,7 +3,7 @@
 //! What a packet changes is first written here, beside the tables; then it is marked as open, carried out, and closed. A
 //! process that dies has carried out all its stores up to some instruction and none after it: the next daemon finds an open
 //! change and carries it out again, which gives the same result, or a closed one, and nothing is half done. So a packet is
-//! in its flow, in its units' cells and in the ledger, or nowhere.
+//! in its flow of each layer, in its units' cells and in the ledger, or nowhere.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
@@ -16,7 +16,7 @@ use crate::flow::Scope;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Place {
-    /// No flow: the counters alone.
+    /// Nowhere.
     None,
     /// A slot of the first level.
     Slot,
@@ -26,6 +26,35 @@ pub enum Place {
     Overflow,
 }
 
+/// What a flow becomes, and where.
+#[repr(C)]
+pub struct Addition {
+    /// A [`Place`].
+    pub place: u32,
+    /// Set, or second-level entry, among all.
+    pub index: u32,
+    /// Slot of the set.
+    pub way: u32,
+    /// Stamp of the flow's first packet.
+    pub first: u32,
+    /// The slot as it is to be.
+    pub slot: FlowSlot,
+    /// The second-level entry as it is to be.
+    pub spill: SpillEntry,
+}
+
+impl Addition {
+    /// Whether it goes to this slot.
+    pub fn is_at_slot(&self, index: u32, way: usize) -> bool {
+        (self.place, self.index, self.way) == (Place::Slot as u32, index, way as u32)
+    }
+
+    /// Whether it goes to this entry of the second level.
+    pub fn is_at_spill(&self, index: u32) -> bool {
+        (self.place, self.index) == (Place::Spill as u32, index)
+    }
+}
+
 /// The change under way of one thread that counts; in shared memory, so plain values alone. It belongs to that thread while
 /// there is one.
 #[repr(C, align(64))]
@@ -33,22 +62,12 @@ pub struct Journal {
     /// Odd while its thread uses an epoch.
     pub busy: u64,
     open: u64,
-    /// A [`Place`].
-    pub place: u32,
+    /// The packet's flows, outer and inner, never at the same place; one of them at most in cells.
+    pub flows: [Addition; 2],
     /// Part of the tables: half * threads + thread.
     pub part: u32,
-    /// Set, or second-level entry, among all.
-    pub index: u32,
-    /// Slot of the set.
-    pub way: u32,
-    /// Stamp of the flow's first packet.
-    pub first: u32,
     /// Cells among all, each once; the last ones may be [`NO_CELL`].
     pub cells: [u32; CELLS],
-    /// The slot as it is to be.
-    pub slot: FlowSlot,
-    /// The second-level entry as it is to be.
-    pub spill: SpillEntry,
     /// The cells as they are to be.
     pub cell: [OverflowCell; CELLS],
     /// The counters as they are to be.
@@ -65,6 +84,12 @@ impl Journal {
     pub fn busy(journal: *mut Self) -> &'static AtomicU64 {
         // SAFETY: 8-byte aligned, and mapped for as long as anyone uses the tables; see `Memory`.
         unsafe { AtomicU64::from_ptr(&raw mut (*journal).busy) }
+    }
+
+    /// Begins a change of this part: no flow yet.
+    pub fn begin(&mut self, part: u32) {
+        self.part = part;
+        self.flows.iter_mut().for_each(|flow| flow.place = Place::None as u32);
     }
 
     /// Carries out what is written here.
@@ -98,13 +123,16 @@ impl Journal {
 
     fn carry_out(&self, memory: &Memory) {
         memory.set_counters(self.part, self.counters);
-        if self.place == Place::Slot as u32 {
-            memory.set_slot(self.index, self.way, self.slot, self.first);
-        } else if self.place == Place::Spill as u32 {
-            memory.set_spill(self.index, self.spill);
-        } else if self.place == Place::Overflow as u32 {
-            for (index, cell) in self.cells.iter().zip(self.cell).filter(|(index, _)| **index != NO_CELL) {
-                memory.set_cell(*index, cell);
+        for flow in &self.flows {
+            if flow.place == Place::Slot as u32 {
+                memory.set_slot(flow.index, flow.way, flow.slot, flow.first);
+            } else if flow.place == Place::Spill as u32 {
+                memory.set_spill(flow.index, flow.spill);
+            } else if flow.place == Place::Overflow as u32 {
+                for (index, cell) in self.cells.iter().zip(self.cell).filter(|(index, _)| **index != NO_CELL)
+                {
+                    memory.set_cell(*index, cell);
+                }
             }
         }
     }

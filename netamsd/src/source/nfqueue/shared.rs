@@ -148,6 +148,12 @@ impl Memory {
             .load(Ordering::SeqCst)
     }
 
+    /// The number of the [`Tunnels`] that the tables are for.
+    pub fn tunnels(&self) -> u32 {
+        // SAFETY: written before anyone has the tables, and never again.
+        unsafe { (*self.control.as_ptr()).tunnels }
+    }
+
     /// Counters of a part.
     pub fn counters(&self, part: u32) -> &Counters {
         // SAFETY: parts are written by their thread alone, or by the one reader while no thread is at them.

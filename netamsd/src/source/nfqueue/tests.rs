@@ -100,8 +100,8 @@ fn every_packet_is_in_its_flow_or_in_overflow() {
             part.enter();
             // Half of them in 10.0.0.0/16, the others in 10.1.0.0/16.
             let address = (source % 2) << 16 | source;
-            part.count(&packet(address), Way::Through, Fate::Passed, u64::from(source == 5));
-            part.count(&packet(address), Way::In, Fate::Dropped, 0);
+            part.count(&packet(address), None, Way::Through, Fate::Passed, u64::from(source == 5));
+            part.count(&packet(address), None, Way::In, Fate::Dropped, 0);
             part.leave();
         }
         if round != 1 {
@@ -132,7 +132,7 @@ fn both_sides_in_one_prefix_share_a_cell() {
     for source in 0..100 {
         let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
         packet.key.dst = mapped(Ipv4Addr::new(10, 0, 9, 9)).octets();
-        part.count(&Parsed::Ip(packet), Way::In, Fate::Passed, 0);
+        part.count(&Parsed::Ip(packet), None, Way::In, Fate::Passed, 0);
     }
     part.leave();
     let batch = drain(&mut tables);
@@ -169,7 +169,7 @@ fn overflow_is_counted_in_each_scope_that_a_packet_is_in() {
     let mut count = |source, vlan, vlan_inner| {
         let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
         (packet.key.vlan, packet.key.vlan_inner) = (vlan, vlan_inner);
-        part.count(&Parsed::Ip(packet), Way::In, Fate::Passed, 0);
+        part.count(&Parsed::Ip(packet), None, Way::In, Fate::Passed, 0);
     };
     // These fill the tables.
     (0..4 + 4).for_each(|source| count(source, 0, 0));
@@ -204,7 +204,7 @@ fn a_kill_leaves_no_packet_half_counted() {
                 let mut part = Partition::open(dir.path(), geometry, 0, SEED).unwrap();
                 for source in 0.. {
                     part.enter();
-                    part.count(&packet(source % 300), Way::Out, Fate::Passed, 0);
+                    part.count(&packet(source % 300), None, Way::Out, Fate::Passed, 0);
                     part.leave();
                 }
             }
@@ -232,7 +232,7 @@ fn a_thread_that_panics_is_not_waited_for() {
     let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED).unwrap();
     let panicked = std::thread::spawn(move || {
         part.enter();
-        part.count(&packet(1), Way::In, Fate::Passed, 0);
+        part.count(&packet(1), None, Way::In, Fate::Passed, 0);
         panic!("as by a defect");
     });
     assert!(panicked.join().is_err());

@@ -31,7 +31,7 @@ use super::{
     estimate::Estimator,
     netlink::{Message, Queue, QueueError, Verdict},
 };
-use crate::packet::{Gso, Parsed, parse_ip};
+use crate::packet::{Gso, Packet, Parsed, inner, parse_ip};
 
 /// How long a thread waits for packets before it looks whether it is to end.
 const WAIT: Duration = Duration::from_millis(100);
@@ -270,21 +270,25 @@ impl Service {
             stamp = (message.mark & mask) >> mask.trailing_zeros();
         }
         let parse = |gso| parse_ip(message.payload, message.len, message.ethertype, gso);
-        let mut parsed = parse(Gso { size: stamp, segs: 0 });
+        let mut gso = Gso { size: stamp, segs: 0 };
+        let mut parsed = parse(gso);
         let mut fate = Fate::Passed;
         if message.gso && stamp == 0 {
             fate = Fate::Estimated;
-            parsed = parse(self.infer(&parsed, message));
-        } else if !message.gso
+            gso = self.infer(&parsed, message);
+            parsed = parse(gso);
+        }
+        let inner = carried(&parsed, message, gso);
+        if !message.gso
             && let (Parsed::Ip(packet), Some(estimator)) = (&parsed, &mut self.estimator)
         {
-            estimator.observe(packet, message.payload);
+            estimator.observe(inner.as_ref().unwrap_or(packet), message.payload);
         }
         let mut verdict = Verdict::Accept;
         if drop {
             (fate, verdict) = (Fate::Dropped, Verdict::Drop);
         }
-        self.partition.count(&parsed, way(message.hook), fate, u64::from(message.gap));
+        self.partition.count(&parsed, inner.as_ref(), way(message.hook), fate, u64::from(message.gap));
         self.judged.push(Judged { id: message.id, verdict, mark: mark | handover });
     }
 
@@ -292,7 +296,10 @@ impl Service {
         let device = if message.indev != 0 { message.indev } else { message.outdev };
         let mtu = self.mtu(device);
         match (parsed, &self.estimator) {
-            (Parsed::Ip(packet), Some(estimator)) => estimator.gso(packet, message.payload, mtu),
+            (Parsed::Ip(packet), Some(estimator)) => {
+                let inner = carried(parsed, message, Gso::NONE);
+                estimator.gso(packet, inner.as_ref(), message.payload, mtu)
+            }
             _ => Gso::NONE,
         }
     }
@@ -308,6 +315,12 @@ impl Service {
         self.mtus.insert(device, (mtu, now));
         mtu
     }
+}
+
+/// The packet in the tunnel of the one that was parsed from this message.
+fn carried(parsed: &Parsed, message: &Message<'_>, gso: Gso) -> Option<Packet> {
+    let Parsed::Ip(packet) = parsed else { return None };
+    inner(message.payload, message.len, gso, packet)
 }
 
 /// The CPU for the thread of a queue, counting queues from 0: the last one first, since interrupts mostly go to the first
