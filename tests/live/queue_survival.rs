@@ -1,6 +1,8 @@
 //! Queues under load: over kills, from two CPUs, and with more flows than the tables hold.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -68,6 +70,45 @@ fn kill9_under_load_loses_nothing_in_silence_with_cut_packets() {
     if require_live() {
         killed_twenty_times("exact");
     }
+}
+
+#[test]
+fn kill9_leaves_packets_of_a_tunnel_in_both_layers_or_in_none() {
+    if !require_live() {
+        return;
+    }
+    const VXLAN: u16 = 4789;
+    const VNI: [u8; 8] = [8, 0, 0, 0, 0, 0, 42, 0];
+    let lab = Lab::new();
+    let config = Config { interval_ms: 50, tunnels: "inner", ..Config::nfqueue("auto") };
+    let mut daemon = Daemon::start(&lab.router, &config);
+    let carrier = |port| {
+        let inside = frame(Ipv4Addr::new(10, 77, 0, 1), port);
+        let around = Frame::eth(CL0_MAC, CLIENT_MAC).ipv4(CLIENT4, SINK4, UDP, &[]);
+        around.udp(port, VXLAN).raw(&VNI).raw(&inside).build()
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let before = device(&lab.router, "cl0").rx_packets;
+    let blast = Blast::new((7200..7300).map(carrier).collect(), u64::MAX).rate(20_000).until(&stop);
+    let sender = lab.client.spawn(move || blast.transmit("eth0").expect("send frames"));
+    for round in 0..10 {
+        thread::sleep(Duration::from_millis(60 + 7 * round));
+        daemon.kill9();
+        daemon.start_again();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.join().expect("the sender");
+    assert_eq!(device(&lab.router, "cl0").rx_packets - before, sent, "received");
+    let ledger = when_idle(&daemon);
+    assert_explained(&ledger);
+    let outer = flow_total(&daemon, &["--port", &VXLAN.to_string()]);
+    assert!(outer.packets > 0, "{ledger:#?}");
+    assert_eq!(outer.packets + not_queued(&ledger), sent, "{ledger:#?}");
+    assert_eq!(outer.bytes, outer.packets * (20 + 8 + 8 + 14 + BYTES));
+    let inner = flow_total(&daemon, &["--layer", "inner"]);
+    assert_eq!(inner, Traffic { packets: outer.packets, bytes: outer.packets * BYTES });
+    assert_eq!((ledger.inner_packets, ledger.inner_bytes), (inner.packets, inner.bytes), "{ledger:#?}");
+    println!("{} of {sent} packets in flows of both layers", outer.packets);
 }
 
 #[test]

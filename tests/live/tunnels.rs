@@ -125,6 +125,13 @@ fn ip_in_ipv6() {
     }
 }
 
+#[test]
+fn the_same_by_queues() {
+    if require_live() {
+        count_exactly(&["vxlan", "gre", "ipip"], &inner(Config::nfqueue("auto")));
+    }
+}
+
 /// With the inner layer left alone, outer flows are as exact: the headers in each segment of a super-packet are known.
 #[test]
 fn the_outer_layer_alone() {

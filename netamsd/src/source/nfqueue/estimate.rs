@@ -87,7 +87,7 @@ fn identity(key: &FlowKey, reverse: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{ETHERTYPE_IPV4, Parsed, parse_ip};
+    use crate::packet::{ETHERTYPE_IPV4, Parsed, inner, parse_ip};
 
     /// An IPv4 TCP packet between 10.0.0.1 and 10.0.0.2, with 12 bytes of options.
     fn tcp(forward: bool, flags: u8, options: [u8; 12]) -> Vec<u8> {
@@ -133,6 +133,29 @@ mod tests {
         estimator.observe(&parsed(&larger, 52), &larger);
         assert_eq!(size(&estimator, true, 1500), 1448);
         assert_eq!(size(&estimator, true, 10), 1, "never nothing");
+    }
+
+    #[test]
+    fn what_a_tunnel_carries_is_what_is_cut() {
+        let carried = |data: Vec<u8>| {
+            let mut outer = data[..20].to_vec();
+            outer[9] = 4;
+            [outer, data].concat()
+        };
+        let inside = |bytes: &[u8], len| {
+            let outer = parsed(bytes, len);
+            (outer, inner(bytes, len, Gso::NONE, &outer))
+        };
+        let data = carried(tcp(true, 0x10, [1; 12]));
+        let size = |estimator: &Estimator| {
+            let (outer, inner) = inside(&data, 30_000);
+            estimator.gso(&outer, inner.as_ref(), &data, 1500).size
+        };
+        let mut estimator = Estimator::default();
+        assert_eq!(size(&estimator), 1500 - 20 - 40 - 12);
+        let syn = carried(tcp(false, SYN, [2, 4, 0x02, 0x18, 1, 1, 1, 1, 1, 1, 1, 1]));
+        estimator.observe(&inside(&syn, 72).1.unwrap(), &syn);
+        assert_eq!(size(&estimator), 536 - 12, "announced inside");
     }
 
     #[test]
