@@ -129,6 +129,7 @@ fn ip_in_ipv6() {
 fn the_same_by_queues() {
     if require_live() {
         count_exactly(&["vxlan", "gre", "ipip"], &inner(Config::nfqueue("auto")));
+        count_exactly(&["vxlan"], &inner(Config::nfqueue("estimate")));
     }
 }
 
