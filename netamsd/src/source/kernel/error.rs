@@ -82,7 +82,7 @@ pub(super) fn chain(e: &dyn std::error::Error) -> String {
         |line: &&str| STATISTICS.iter().any(|word| line.starts_with(word)) || line.trim().is_empty();
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
-    match (first.split_once(LOG), lines.filter(|line| !statistic(line)).next_back()) {
+    match (first.split_once(LOG), lines.rfind(|line| !statistic(line))) {
         (Some((call, _)), Some(reason)) => format!("{call}: {reason}"),
         _ => first.to_owned(),
     }
