@@ -15,6 +15,7 @@ use std::{
     thread,
 };
 
+use netams_proto::text::clean;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,11 +37,11 @@ use crate::{
 };
 
 const HELP: &str = "\
-The clock is that of the capture: first and last packets, timeouts and the hours of units. Packets are those of the
-file, one a record, and layer-3 bytes; so a capture of super-packets counts these. A record that the end of the file
-cuts short is left out, with a word about it on standard error.
+The clock is that of the capture: first and last packets, timeouts and the hours of units. Packets are those of the file, \
+one a record, and bytes are layer-3 bytes; a capture of super-packets counts these. A record that the end of the file cuts \
+short is left out, with a word about it on standard error.
 
-In a named store a replay adds to what is there, also when it is the same file again.
+In a named store a replay adds to what is there, also when it is the same file again; a running daemon's is refused.
 
 Examples:
   netamsd replay capture.pcap
@@ -78,10 +79,10 @@ pub enum ReplayError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The file cannot be opened.
-    #[error("cannot open {path}: {1}", path = .0.display())]
+    #[error("cannot open {path}: {1}", path = name_of(.0))]
     Open(PathBuf, io::Error),
     /// What is in it.
-    #[error("cannot replay {path}: {1}", path = .0.display())]
+    #[error("cannot replay {path}: {1}", path = name_of(.0))]
     Capture(PathBuf, CaptureError),
     /// The named folder.
     #[error(transparent)]
@@ -95,6 +96,9 @@ pub enum ReplayError {
     /// Nobody to show it to.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
+    /// Signals could not be asked for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
     /// Asked to end.
     #[error("interrupted; {0} packets were counted")]
     Interrupted(u64),
@@ -109,10 +113,11 @@ pub fn run(arguments: &Arguments) -> Result<(), ReplayError> {
         Some(path) => Config::load(path)?,
         None => Config::default(),
     };
-    let input =
-        Input::open(&arguments.capture).map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
+    let interrupted = on_signals().map_err(ReplayError::Signals)?;
+    let input = Input::open(&arguments.capture, &interrupted)
+        .map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
     let mut place = Place::new(arguments.store.as_deref())?;
-    let result = into_store(arguments, &config, input, place.folder());
+    let result = into_store(arguments, &config, input, place.folder(), &interrupted);
     place.remove();
     result
 }
@@ -122,15 +127,17 @@ fn into_store(
     config: &Config,
     input: Input,
     folder: &Path,
+    interrupted: &Arc<AtomicBool>,
 ) -> Result<(), ReplayError> {
     let units = Units::new(&config.units);
     // Old captures are not to be deleted because they are old.
     let settings = StoreConfig { keep_flows_days: 0, ..daemon::store_config(config) };
     let mut writer = Writer::open(folder, settings)?;
     writer.begin_anew();
+    // A capture can be replayed again.
+    writer.do_not_wait()?;
     let before = writer.total_flows();
     let unreadable = |e| ReplayError::Capture(arguments.capture.clone(), e);
-    let interrupted = on_signals()?;
     let mut progress = input.progress();
     let mut replay = Replay::new(input, tunnels(arguments, config)).map_err(unreadable)?;
     let mut counters = Counters::default();
@@ -140,17 +147,19 @@ fn into_store(
         counters.add(&batch.counters);
         progress.show(counters.packets_in);
         if interrupted.load(Ordering::Relaxed) {
-            progress.end();
             return Err(ReplayError::Interrupted(counters.packets_in));
         }
     }
-    progress.end();
+    drop(progress);
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(ReplayError::Interrupted(counters.packets_in));
+    }
     if let Some(stop) = replay.stop() {
         let why = match stop {
-            Stop::Cut => "the file ends inside it",
-            Stop::Damaged => "it cannot be right",
+            Stop::Cut => "the file ends inside a record, which is left out",
+            Stop::Damaged => "a record cannot be right, and reading stopped there",
         };
-        eprintln!("netamsd: {}: reading stopped at a record: {why}", arguments.capture.display());
+        eprintln!("netamsd: {}: {why}", name_of(&arguments.capture));
     }
     let summary = Summary {
         file: &arguments.capture,
@@ -164,7 +173,19 @@ fn into_store(
     };
     drop(writer);
     let reader = Reader::open(folder)?;
-    if arguments.json { output::json(&summary, &reader) } else { output::text(&summary, &reader) }
+    let asked = Arc::clone(interrupted);
+    reader.interrupt_when(move || asked.load(Ordering::Relaxed))?;
+    let shown =
+        if arguments.json { output::json(&summary, &reader) } else { output::text(&summary, &reader) };
+    // What SQLite says then is not what has happened.
+    shown.map_err(|e| {
+        if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted(counters.packets_in) } else { e }
+    })
+}
+
+/// The capture as messages name it.
+fn name_of(capture: &Path) -> String {
+    if capture == Path::new("-") { "standard input".to_owned() } else { clean(&capture.to_string_lossy()) }
 }
 
 fn tunnels(arguments: &Arguments, config: &Config) -> source::Tunnels {
@@ -188,8 +209,9 @@ impl Place {
         match named {
             Some(folder) => Ok(Self::Named(folder.to_owned(), sys::lock_state(folder)?)),
             None => {
-                let made = tempfile::Builder::new().prefix("netams-replay-").tempdir();
-                Ok(Self::Temporary(made.map_err(|e| ReplayError::Temporary(std::env::temp_dir(), e))?))
+                let parent = on_disk();
+                let made = tempfile::Builder::new().prefix("netams-replay-").tempdir_in(&parent);
+                Ok(Self::Temporary(made.map_err(|e| ReplayError::Temporary(parent, e))?))
             }
         }
     }
@@ -211,6 +233,12 @@ impl Place {
             }
         }
     }
+}
+
+/// Where large temporary files go: `/tmp` may be memory.
+fn on_disk() -> PathBuf {
+    let usual = PathBuf::from("/var/tmp");
+    if std::env::var_os("TMPDIR").is_none() && usual.is_dir() { usual } else { std::env::temp_dir() }
 }
 
 /// Set once SIGINT, SIGTERM or SIGHUP has come.

@@ -86,6 +86,15 @@ impl Writer {
         self.cache.forget();
     }
 
+    /// Commits without waiting for the disk from now on: a power failure may take back the newest commits, and harms no others.
+    ///
+    /// # Errors
+    /// When SQLite does not take it.
+    pub fn do_not_wait(&mut self) -> Result<(), StoreError> {
+        let set = self.conn.pragma_update(None, "synchronous", "normal");
+        set.map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
     /// The last epoch of `table` that is committed, if any.
     pub fn committed_epoch(&self, table: u64) -> Option<u64> {
         self.epochs.get(&table).copied()
