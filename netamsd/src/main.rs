@@ -123,7 +123,7 @@ fn replay_code(error: &ReplayError) -> u8 {
         ReplayError::Temporary(..) => exit::CANNOT_CREATE,
         ReplayError::Store(e) => store_code(e),
         ReplayError::Signals(_) => exit::OS,
-        ReplayError::Interrupted(_) => exit::INTERRUPTED,
+        ReplayError::Interrupted => exit::INTERRUPTED,
     }
 }
 

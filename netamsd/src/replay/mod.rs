@@ -32,7 +32,7 @@ use crate::{
             capture::{CaptureError, Stop},
         },
     },
-    store::{Reader, StoreConfig, StoreError, Writer},
+    store::{Durability, Reader, StoreConfig, StoreError, Writer},
     sys::{self, SysError},
 };
 
@@ -100,8 +100,8 @@ pub enum ReplayError {
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
     /// Asked to end.
-    #[error("interrupted; {0} packets were counted")]
-    Interrupted(u64),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Replays a capture and prints what came of it.
@@ -117,25 +117,25 @@ pub fn run(arguments: &Arguments) -> Result<(), ReplayError> {
     let input = Input::open(&arguments.capture, &interrupted)
         .map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
     let mut place = Place::new(arguments.store.as_deref())?;
-    let result = into_store(arguments, &config, input, place.folder(), &interrupted);
+    let result = into_store(arguments, &config, input, &place, &interrupted);
     place.remove();
-    result
+    // What a reader then says of a pipe that ends, or SQLite of a question, is not what has happened.
+    result.map_err(|e| if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted } else { e })
 }
 
 fn into_store(
     arguments: &Arguments,
     config: &Config,
     input: Input,
-    folder: &Path,
+    place: &Place,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<(), ReplayError> {
+    let folder = place.folder();
     let units = Units::new(&config.units);
     // Old captures are not to be deleted because they are old.
     let settings = StoreConfig { keep_flows_days: 0, ..daemon::store_config(config) };
-    let mut writer = Writer::open(folder, settings)?;
+    let mut writer = Writer::open_with(folder, settings, place.durability())?;
     writer.begin_anew();
-    // A capture can be replayed again.
-    writer.do_not_wait()?;
     let before = writer.total_flows();
     let unreadable = |e| ReplayError::Capture(arguments.capture.clone(), e);
     let mut progress = input.progress();
@@ -147,12 +147,12 @@ fn into_store(
         counters.add(&batch.counters);
         progress.show(counters.packets_in);
         if interrupted.load(Ordering::Relaxed) {
-            return Err(ReplayError::Interrupted(counters.packets_in));
+            break;
         }
     }
     drop(progress);
     if interrupted.load(Ordering::Relaxed) {
-        return Err(ReplayError::Interrupted(counters.packets_in));
+        return Err(ReplayError::Interrupted);
     }
     if let Some(stop) = replay.stop() {
         let why = match stop {
@@ -175,12 +175,7 @@ fn into_store(
     let reader = Reader::open(folder)?;
     let asked = Arc::clone(interrupted);
     reader.interrupt_when(move || asked.load(Ordering::Relaxed))?;
-    let shown =
-        if arguments.json { output::json(&summary, &reader) } else { output::text(&summary, &reader) };
-    // What SQLite says then is not what has happened.
-    shown.map_err(|e| {
-        if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted(counters.packets_in) } else { e }
-    })
+    if arguments.json { output::json(&summary, &reader) } else { output::text(&summary, &reader) }
 }
 
 /// The capture as messages name it.
@@ -221,6 +216,14 @@ impl Place {
             Self::Named(folder, _) => folder,
             Self::Temporary(folder) => folder.path(),
             Self::Removed => Path::new(""),
+        }
+    }
+
+    /// A capture can be replayed again after a power failure; what was in a named store before cannot.
+    fn durability(&self) -> Durability {
+        match self {
+            Self::Named(..) => Durability::OlderCommits,
+            Self::Temporary(_) | Self::Removed => Durability::None,
         }
     }
 

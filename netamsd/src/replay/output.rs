@@ -119,9 +119,10 @@ pub fn text(summary: &Summary, reader: &Reader) -> Result<(), ReplayError> {
                 u.out_bytes.to_string(),
             ]
         });
-        let _ = writeln!(text, "\nunits, all that is in the store");
+        let _ = writeln!(text);
         let head = ["unit", "in packets", "in bytes", "out packets", "out bytes"];
         table(&mut text, head, &[false, true, true, true, true], rows);
+        let _ = writeln!(text, "in: to the unit, out: from it; all that is in the store");
     }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

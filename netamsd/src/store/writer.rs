@@ -10,7 +10,7 @@ use super::cache::{FlowCache, Timeouts};
 use super::ledger::Ledgers;
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
+use super::{Durability, Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
 use crate::flow::{Batch, Source, UnitCharge};
 
 /// Older events are deleted.
@@ -43,8 +43,16 @@ impl Writer {
     /// # Errors
     /// Any [`StoreError`]; `Newer` leaves the file as it is.
     pub fn open(dir: &Path, config: StoreConfig) -> Result<Self, StoreError> {
+        Self::open_with(dir, config, Durability::EachCommit)
+    }
+
+    /// [`Self::open`] for a store that need not survive a power failure as well.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(dir: &Path, config: StoreConfig, durability: Durability) -> Result<Self, StoreError> {
         let path = schema::path(dir);
-        let conn = schema::open_writer(&path)?;
+        let conn = schema::open_writer(&path, durability)?;
         Self::load(conn, path.clone(), &config).map_err(|e| StoreError::sql(&path, &e))
     }
 
@@ -84,15 +92,6 @@ impl Writer {
     /// Has no flow go on in a record that is there already: what is committed from now on has records of its own.
     pub fn begin_anew(&mut self) {
         self.cache.forget();
-    }
-
-    /// Commits without waiting for the disk from now on: a power failure may take back the newest commits, and harms no others.
-    ///
-    /// # Errors
-    /// When SQLite does not take it.
-    pub fn do_not_wait(&mut self) -> Result<(), StoreError> {
-        let set = self.conn.pragma_update(None, "synchronous", "normal");
-        set.map_err(|error| StoreError::sql(&self.path, &error))
     }
 
     /// The last epoch of `table` that is committed, if any.
