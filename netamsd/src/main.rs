@@ -111,12 +111,19 @@ fn replay_code(error: &ReplayError) -> u8 {
     match error {
         ReplayError::Config(_) => exit::CONFIG,
         ReplayError::Open(..) => exit::NO_INPUT,
+        // What an unpacker says of damaged bytes.
+        ReplayError::Capture(_, CaptureError::Io(e))
+            if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+        {
+            exit::DATA
+        }
         ReplayError::Capture(_, CaptureError::Io(_)) | ReplayError::Print(_) => exit::IO,
         ReplayError::Capture(..) => exit::DATA,
         ReplayError::Sys(e) => sys_code(e),
         ReplayError::Temporary(..) => exit::CANNOT_CREATE,
         ReplayError::Store(e) => store_code(e),
-        ReplayError::Interrupted(_) => exit::INTERRUPTED,
+        ReplayError::Signals(_) => exit::OS,
+        ReplayError::Interrupted => exit::INTERRUPTED,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use netams_proto::{DEFAULT_SOCKET, SOCKET_ENV};
+use netams_proto::{DEFAULT_SOCKET, SOCKET_ENV, text::clean};
 
 use crate::client::{Client, Error};
 use crate::failure::Failure;
-use crate::render::{Look, text::clean};
+use crate::render::Look;
 
 /// One run of `ngctl`.
 pub struct Session<'a> {

@@ -2,13 +2,15 @@
 //!
 //! A connection carries frames in both directions (see [`frame`]). The client opens with [`Hello`], the daemon
 //! answers with [`Welcome`] or a typed [`Error`]; after that each [`Request`] gets exactly one [`Response`], in order.
-//! This crate holds data only: no I/O beyond reading and writing a frame, no opinion on how a value is shown.
+//! This crate holds data only: no I/O beyond reading and writing a frame. How a single value is written for people is in
+//! [`text`], for whoever shows one; layout is theirs.
 
 #![forbid(unsafe_code)]
 
 pub mod frame;
 mod ledger;
 mod source;
+pub mod text;
 
 use std::net::IpAddr;
 

@@ -2,21 +2,25 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Read, Stdin, Write},
+    os::fd::AsFd,
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use flate2::read::MultiGzDecoder;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A gzip file begins with this (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Before, and between two looks at, the progress.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Milliseconds between two looks at whether to end, while nothing comes.
+const WAIT_MS: u16 = 100;
 
 /// An open capture.
 pub struct Input {
@@ -27,13 +31,13 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file, or stdin as `-`.
+    /// Opens a file, or stdin as `-`, which ends as well once `interrupted` is set.
     ///
     /// # Errors
     /// Those of opening it and of reading its first bytes.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, interrupted: &Arc<AtomicBool>) -> io::Result<Self> {
         let (source, size): (Box<dyn Read>, _) = if path == Path::new("-") {
-            (Box::new(io::stdin().lock()), None)
+            (Box::new(Pipe { stdin: io::stdin(), interrupted: Arc::clone(interrupted) }), None)
         } else {
             let file = File::open(path)?;
             let meta = file.metadata()?;
@@ -71,6 +75,27 @@ impl Read for Input {
     }
 }
 
+/// What is piped in. A read that waits could not be ended by a signal, which another thread takes.
+struct Pipe {
+    stdin: Stdin,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            let mut waiting = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut waiting, PollTimeout::from(WAIT_MS))? > 0 {
+                // Not by the buffer of `Stdin`: what is in it, poll does not see.
+                return Ok(nix::unistd::read(self.stdin.as_fd(), into)?);
+            }
+        }
+    }
+}
+
 struct Counted {
     source: Box<dyn Read>,
     read: Arc<AtomicU64>,
@@ -84,7 +109,7 @@ impl Read for Counted {
     }
 }
 
-/// A line on stderr while it lasts long.
+/// A line on stderr while it lasts long; taken away when dropped.
 pub struct Progress {
     read: Arc<AtomicU64>,
     size: Option<u64>,
@@ -111,9 +136,10 @@ impl Progress {
         // Nobody misses it when it cannot be written.
         let _ = write!(io::stderr(), "\r{done}, {packets} packets, {rate:.1} M/s\x1b[K");
     }
+}
 
-    /// Takes the line away.
-    pub fn end(&mut self) {
+impl Drop for Progress {
+    fn drop(&mut self) {
         if self.drawn {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }

@@ -15,6 +15,7 @@ use std::{
     thread,
 };
 
+use netams_proto::text::clean;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,16 +32,16 @@ use crate::{
             capture::{CaptureError, Stop},
         },
     },
-    store::{Reader, StoreConfig, StoreError, Writer},
+    store::{Durability, Reader, StoreConfig, StoreError, Writer},
     sys::{self, SysError},
 };
 
 const HELP: &str = "\
-The clock is that of the capture: first and last packets, timeouts and the hours of units. Packets are those of the
-file, one a record, and layer-3 bytes; so a capture of super-packets counts these. A record that the end of the file
-cuts short is left out, with a word about it on standard error.
+The clock is that of the capture: first and last packets, timeouts and the hours of units. Packets are those of the file, \
+one a record, and bytes are layer-3 bytes; a capture of super-packets counts these. A record that the end of the file cuts \
+short is left out, with a word about it on standard error.
 
-In a named store a replay adds to what is there, also when it is the same file again.
+In a named store a replay adds to what is there, also when it is the same file again; a running daemon's is refused.
 
 Examples:
   netamsd replay capture.pcap
@@ -78,10 +79,10 @@ pub enum ReplayError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The file cannot be opened.
-    #[error("cannot open {path}: {1}", path = .0.display())]
+    #[error("cannot open {path}: {1}", path = name_of(.0))]
     Open(PathBuf, io::Error),
     /// What is in it.
-    #[error("cannot replay {path}: {1}", path = .0.display())]
+    #[error("cannot replay {path}: {1}", path = name_of(.0))]
     Capture(PathBuf, CaptureError),
     /// The named folder.
     #[error(transparent)]
@@ -95,9 +96,12 @@ pub enum ReplayError {
     /// Nobody to show it to.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
+    /// Signals could not be asked for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
     /// Asked to end.
-    #[error("interrupted; {0} packets were counted")]
-    Interrupted(u64),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Replays a capture and prints what came of it.
@@ -109,28 +113,31 @@ pub fn run(arguments: &Arguments) -> Result<(), ReplayError> {
         Some(path) => Config::load(path)?,
         None => Config::default(),
     };
-    let input =
-        Input::open(&arguments.capture).map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
+    let interrupted = on_signals().map_err(ReplayError::Signals)?;
+    let input = Input::open(&arguments.capture, &interrupted)
+        .map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
     let mut place = Place::new(arguments.store.as_deref())?;
-    let result = into_store(arguments, &config, input, place.folder());
+    let result = into_store(arguments, &config, input, &place, &interrupted);
     place.remove();
-    result
+    // What a reader then says of a pipe that ends, or SQLite of a question, is not what has happened.
+    result.map_err(|e| if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted } else { e })
 }
 
 fn into_store(
     arguments: &Arguments,
     config: &Config,
     input: Input,
-    folder: &Path,
+    place: &Place,
+    interrupted: &Arc<AtomicBool>,
 ) -> Result<(), ReplayError> {
+    let folder = place.folder();
     let units = Units::new(&config.units);
     // Old captures are not to be deleted because they are old.
     let settings = StoreConfig { keep_flows_days: 0, ..daemon::store_config(config) };
-    let mut writer = Writer::open(folder, settings)?;
+    let mut writer = Writer::open_with(folder, settings, place.durability())?;
     writer.begin_anew();
     let before = writer.total_flows();
     let unreadable = |e| ReplayError::Capture(arguments.capture.clone(), e);
-    let interrupted = on_signals()?;
     let mut progress = input.progress();
     let mut replay = Replay::new(input, tunnels(arguments, config)).map_err(unreadable)?;
     let mut counters = Counters::default();
@@ -140,17 +147,19 @@ fn into_store(
         counters.add(&batch.counters);
         progress.show(counters.packets_in);
         if interrupted.load(Ordering::Relaxed) {
-            progress.end();
-            return Err(ReplayError::Interrupted(counters.packets_in));
+            break;
         }
     }
-    progress.end();
+    drop(progress);
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(ReplayError::Interrupted);
+    }
     if let Some(stop) = replay.stop() {
         let why = match stop {
-            Stop::Cut => "the file ends inside it",
-            Stop::Damaged => "it cannot be right",
+            Stop::Cut => "the file ends inside a record, which is left out",
+            Stop::Damaged => "a record cannot be right, and reading stopped there",
         };
-        eprintln!("netamsd: {}: reading stopped at a record: {why}", arguments.capture.display());
+        eprintln!("netamsd: {}: {why}", name_of(&arguments.capture));
     }
     let summary = Summary {
         file: &arguments.capture,
@@ -164,7 +173,14 @@ fn into_store(
     };
     drop(writer);
     let reader = Reader::open(folder)?;
+    let asked = Arc::clone(interrupted);
+    reader.interrupt_when(move || asked.load(Ordering::Relaxed))?;
     if arguments.json { output::json(&summary, &reader) } else { output::text(&summary, &reader) }
+}
+
+/// The capture as messages name it.
+fn name_of(capture: &Path) -> String {
+    if capture == Path::new("-") { "standard input".to_owned() } else { clean(&capture.to_string_lossy()) }
 }
 
 fn tunnels(arguments: &Arguments, config: &Config) -> source::Tunnels {
@@ -188,8 +204,9 @@ impl Place {
         match named {
             Some(folder) => Ok(Self::Named(folder.to_owned(), sys::lock_state(folder)?)),
             None => {
-                let made = tempfile::Builder::new().prefix("netams-replay-").tempdir();
-                Ok(Self::Temporary(made.map_err(|e| ReplayError::Temporary(std::env::temp_dir(), e))?))
+                let parent = on_disk();
+                let made = tempfile::Builder::new().prefix("netams-replay-").tempdir_in(&parent);
+                Ok(Self::Temporary(made.map_err(|e| ReplayError::Temporary(parent, e))?))
             }
         }
     }
@@ -202,6 +219,14 @@ impl Place {
         }
     }
 
+    /// A capture can be replayed again after a power failure; what was in a named store before cannot.
+    fn durability(&self) -> Durability {
+        match self {
+            Self::Named(..) => Durability::OlderCommits,
+            Self::Temporary(_) | Self::Removed => Durability::None,
+        }
+    }
+
     /// Of a temporary folder, what cannot be removed is named.
     fn remove(&mut self) {
         if let Self::Temporary(folder) = std::mem::replace(self, Self::Removed) {
@@ -211,6 +236,12 @@ impl Place {
             }
         }
     }
+}
+
+/// Where large temporary files go: `/tmp` may be memory.
+fn on_disk() -> PathBuf {
+    let usual = PathBuf::from("/var/tmp");
+    if std::env::var_os("TMPDIR").is_none() && usual.is_dir() { usual } else { std::env::temp_dir() }
 }
 
 /// Set once SIGINT, SIGTERM or SIGHUP has come.

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use netams_proto::text::{human_bytes, protocol};
 use serde_json::json;
 
 use super::ReplayError;
@@ -78,7 +79,8 @@ pub fn text(summary: &Summary, reader: &Reader) -> Result<(), ReplayError> {
         format!(" from {} to {} ({})", summary.zone.show(from), summary.zone.show(to), summary.zone.name())
     });
     // Writing to a string cannot fail, here and below.
-    let _ = writeln!(text, "{}: {} frames{}", summary.file.display(), c.packets_in, span.unwrap_or_default());
+    let (name, frames) = (super::name_of(summary.file), c.packets_in);
+    let _ = writeln!(text, "{name}: {frames} frames{}", span.unwrap_or_default());
     let mut terms = vec![
         ("flows", c.flow_packets, format!("{} layer-3 bytes", c.flow_bytes)),
         ("non_ip", c.non_ip, "neither IPv4 nor IPv6".to_owned()),
@@ -104,7 +106,7 @@ pub fn text(summary: &Summary, reader: &Reader) -> Result<(), ReplayError> {
             top: Some(summary.top),
             ..FlowSelection::default()
         };
-        flows(&mut text, layer, &reader.flows(&selection)?, *inner);
+        flows(&mut text, layer, &reader.flows(&selection)?, summary.zone);
     }
     if !summary.units.is_empty() {
         let totals = reader.unit_totals(None)?;
@@ -117,18 +119,17 @@ pub fn text(summary: &Summary, reader: &Reader) -> Result<(), ReplayError> {
                 u.out_bytes.to_string(),
             ]
         });
-        let _ = writeln!(text, "\nunits, all that is in the store");
+        let _ = writeln!(text);
         let head = ["unit", "in packets", "in bytes", "out packets", "out bytes"];
         table(&mut text, head, &[false, true, true, true, true], rows);
+        let _ = writeln!(text, "in: to the unit, out: from it; all that is in the store");
     }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-fn flows(text: &mut String, layer: &str, found: &Flows, inner: bool) {
-    let shown = found.flows.len();
-    let _ = writeln!(text, "\n{layer} flow records, the largest {shown} of {}", found.matched);
+fn flows(text: &mut String, layer: &str, found: &Flows, zone: &Zone) {
     let rows = found.flows.iter().map(|f| {
         let [source, destination] = ends(&f.key);
         let tunnel = f.key.tunnel.map_or_else(String::new, |tunnel| match tunnel.key {
@@ -141,28 +142,53 @@ fn flows(text: &mut String, layer: &str, found: &Flows, inner: bool) {
             (outer, inner) => format!("{outer}.{inner}"),
         };
         [
-            f.key.proto.to_string(),
+            protocol_cell(&f.key),
             source,
             destination,
-            f.packets.to_string(),
-            f.bytes.to_string(),
             vlan,
             tunnel,
+            f.packets.to_string(),
+            human_bytes(f.bytes),
+            zone.show(f.last_ms),
         ]
     });
-    let head =
-        ["proto", "source", "destination", "packets", "bytes", "vlan", if inner { "tunnel" } else { "" }];
-    table(text, head, &[true, false, false, true, true, false, false], rows);
+    let head = ["proto", "source", "destination", "vlan", "tunnel", "packets", "bytes", "last"];
+    // Without tags, or tunnels, there is no such column.
+    let used =
+        [true, true, true, found.flows.iter().any(|f| f.key.vlan != 0), layer == "inner", true, true, true];
+    let head = std::array::from_fn(|column| if used[column] { head[column] } else { "" });
+    let _ = writeln!(text);
+    table(text, head, &[false, false, false, false, false, true, true, false], rows);
+    let _ = writeln!(
+        text,
+        "{layer}: {} of {} flow records shown; sums of all {}: packets {}, bytes {}",
+        found.flows.len(),
+        found.matched,
+        found.matched,
+        found.packets,
+        human_bytes(found.bytes)
+    );
+}
+
+/// ICMP and ICMPv6 carry type * 256 + code in place of a port.
+fn is_icmp(key: &FlowKey) -> bool {
+    matches!(key.proto, 1 | 58)
+}
+
+fn protocol_cell(key: &FlowKey) -> String {
+    let name = protocol(key.proto);
+    match key {
+        FlowKey { fragment: true, .. } => format!("{name} fragment"),
+        _ if is_icmp(key) => format!("{name} {}/{}", key.dport >> 8, key.dport & 0xff),
+        _ => name,
+    }
 }
 
 /// Source and destination, with ports where there are any.
 fn ends(key: &FlowKey) -> [String; 2] {
+    let no_ports = is_icmp(key) || (key.sport, key.dport) == (0, 0);
     [(key.src_ip(), key.sport), (key.dst_ip(), key.dport)].map(|(address, port)| {
-        if (key.sport, key.dport) == (0, 0) {
-            address.to_string()
-        } else {
-            SocketAddr::new(address, port).to_string()
-        }
+        if no_ports { address.to_string() } else { SocketAddr::new(address, port).to_string() }
     })
 }
 

@@ -104,9 +104,11 @@ impl FlowCache {
         }
         for change in &mut self.changes {
             change.record = match self.records.get(&change.delta.key) {
-                Some(old) if self.timeouts.continues(old, &change.delta) => {
-                    Record { last_ms: old.last_ms.max(change.delta.last_ms), ..*old }
-                }
+                Some(old) if self.timeouts.continues(old, &change.delta) => Record {
+                    row: old.row,
+                    first_ms: old.first_ms.min(change.delta.first_ms),
+                    last_ms: old.last_ms.max(change.delta.last_ms),
+                },
                 _ => new_record(&change.delta),
             };
         }

@@ -62,6 +62,27 @@ pub struct StoreConfig {
     pub units: Vec<StoreUnit>,
 }
 
+/// What of a store survives a power failure. `kill -9` it survives in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Each commit: it waits for the disk.
+    EachCommit,
+    /// All but the newest commits.
+    OlderCommits,
+    /// Nothing: it is thrown away.
+    None,
+}
+
+impl Durability {
+    fn pragma(self) -> &'static str {
+        match self {
+            Self::EachCommit => "full",
+            Self::OlderCommits => "normal",
+            Self::None => "off",
+        }
+    }
+}
+
 /// A metered interface, and how far its own counter was: what it has moved on by when nobody meters any more, is missed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metered {

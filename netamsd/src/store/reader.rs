@@ -12,6 +12,9 @@ use crate::flow::{FlowKey, InOut, canonical};
 
 const ALL: (Ipv6Addr, Ipv6Addr) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX));
 
+/// Instructions of SQLite between two looks at whether somebody waits no longer: well below a tenth of a second.
+const INTERRUPTIBLE: std::ffi::c_int = 100_000;
+
 /// One flow record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowRecord {
@@ -108,6 +111,15 @@ impl Reader {
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let path = schema::path(dir);
         Ok(Self { conn: schema::open_reader(&path)?, path })
+    }
+
+    /// Answers that take long end with an error once `ask` says so.
+    ///
+    /// # Errors
+    /// When SQLite does not take it.
+    pub fn interrupt_when(&self, ask: impl FnMut() -> bool + Send + 'static) -> Result<(), StoreError> {
+        let set = self.conn.progress_handler(INTERRUPTIBLE, Some(ask));
+        set.map_err(|e| StoreError::sql(&self.path, &e))
     }
 
     /// Flow records that `selection` selects. Reads all records since `since_ms`, about a million in a second.

@@ -107,6 +107,7 @@ pub(super) fn write_flows(
         "UPDATE flow SET packets = packets + ?2, bytes = bytes + ?3, last_ms = ?4, estimated = estimated | ?5
          WHERE id = ?1",
     )?;
+    let mut set_first = conn.prepare_cached("UPDATE flow SET first_ms = ?2 WHERE id = ?1")?;
     let mut insert = conn.prepare_cached(concat!(
         "INSERT INTO flow (",
         flow_columns!(),
@@ -117,6 +118,10 @@ pub(super) fn write_flows(
         let (packets, bytes) = (delta.packets as i64, delta.bytes as i64);
         let continued = record.row != 0
             && update.execute(params![record.row, packets, bytes, record.last_ms, delta.estimated])? > 0;
+        // Packets of a batch may be older than those of the one before, where the clock went back. Seldom: the index is by it.
+        if continued && record.first_ms == delta.first_ms {
+            set_first.execute(params![record.row, record.first_ms])?;
+        }
         // A record that retention, or somebody, has deleted meanwhile begins anew.
         if !continued {
             meta.total_flows += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::StoreError;
+use super::{Durability, StoreError};
 
 /// Step n leads from `user_version` n to n + 1.
 const STEPS: &[&str] = &[
@@ -26,7 +26,7 @@ pub(super) fn path(dir: &Path) -> PathBuf {
 }
 
 /// Opens the database for the writer, making it if there is none, with the latest schema.
-pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
     // SQLite would make the file readable for everyone; who talked to whom is not everyone's business. The WAL and
     // its index get the permissions of the database.
     OpenOptions::new()
@@ -50,7 +50,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
         let detail = format!("its filesystem supports journal mode {mode} only, not wal");
         return Err(StoreError::Open { path: path.to_owned(), detail });
     }
-    conn.pragma_update(None, "synchronous", "full").map_err(sql)?;
+    conn.pragma_update(None, "synchronous", durability.pragma()).map_err(sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", WAL_LIMIT, |_| Ok(())).map_err(sql)?;
     migrate(&mut conn, STEPS).map_err(sql)?;
     Ok(conn)
@@ -185,7 +185,7 @@ mod tests {
         drop(conn);
         let before = std::fs::read(&path).unwrap();
         let newer = StoreError::Newer { path: path.clone(), found: 999, supported: latest() };
-        assert_eq!(open_writer(&path).unwrap_err(), newer);
+        assert_eq!(open_writer(&path, Durability::EachCommit).unwrap_err(), newer);
         assert_eq!(open_reader(&path).unwrap_err(), newer);
         assert!(newer.to_string().contains("schema version 999"));
         assert_eq!(std::fs::read(&path).unwrap(), before);

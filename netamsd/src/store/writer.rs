@@ -10,7 +10,7 @@ use super::cache::{FlowCache, Timeouts};
 use super::ledger::Ledgers;
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
+use super::{Durability, Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
 use crate::flow::{Batch, Source, UnitCharge};
 
 /// Older events are deleted.
@@ -43,8 +43,16 @@ impl Writer {
     /// # Errors
     /// Any [`StoreError`]; `Newer` leaves the file as it is.
     pub fn open(dir: &Path, config: StoreConfig) -> Result<Self, StoreError> {
+        Self::open_with(dir, config, Durability::EachCommit)
+    }
+
+    /// [`Self::open`] for a store that need not survive a power failure as well.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(dir: &Path, config: StoreConfig, durability: Durability) -> Result<Self, StoreError> {
         let path = schema::path(dir);
-        let conn = schema::open_writer(&path)?;
+        let conn = schema::open_writer(&path, durability)?;
         Self::load(conn, path.clone(), &config).map_err(|e| StoreError::sql(&path, &e))
     }
 

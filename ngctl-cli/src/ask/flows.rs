@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use chrono::Utc;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use netams_proto::{FlowQuery, FlowSort, Layer};
+use netams_proto::{FlowQuery, FlowSort, Layer, text::parse_protocol};
 
 use super::Format;
 use crate::failure::Failure;
-use crate::render::{csv, json, tables, text::parse_protocol};
+use crate::render::{csv, json, tables};
 use crate::session::Session;
 use crate::time::Since;
 

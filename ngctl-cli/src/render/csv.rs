@@ -3,9 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flows, Rules, Units};
-
-use super::text::clean;
+use netams_proto::{Event, Flows, Rules, Units, text::clean};
 
 /// Flow records.
 ///

@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use netams_proto::{Ledger, Ledgers, SourceKind, Terms};
+use netams_proto::{Ledger, Ledgers, SourceKind, Terms, text::clean};
 
 use super::Look;
 use super::table::{Column, Table};
-use super::text::clean;
 use crate::time::show;
 
 /// What a term counts.

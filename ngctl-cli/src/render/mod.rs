@@ -8,12 +8,11 @@ pub mod ledger;
 pub mod source;
 mod table;
 pub mod tables;
-pub mod text;
 
 use std::io::{self, Write};
 
 use chrono_tz::Tz;
-use netams_proto::{InOut, UnitTotals};
+use netams_proto::{InOut, UnitTotals, text};
 use unicode_width::UnicodeWidthStr;
 
 /// How tables are to be printed.

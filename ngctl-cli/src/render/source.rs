@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
-use netams_proto::{NfqueueStatus, Rules, SourceKind, SourceStatus, Verdict};
+use netams_proto::{
+    NfqueueStatus, Rules, SourceKind, SourceStatus, Verdict,
+    text::{clean, human_bits},
+};
 
 use super::Look;
 use super::table::{Column, Table};
-use super::text::{clean, human_bits};
 use crate::time::show;
 
 /// `source`: how it is set, how much comes in, and the queues.

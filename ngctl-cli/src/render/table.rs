@@ -5,12 +5,12 @@
 
 use std::io::{self, Write};
 
+use netams_proto::text::clean;
 use prettytable::format::{Alignment, FormatBuilder};
 use prettytable::{Cell, Row};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::Look;
-use super::text::clean;
 
 /// Blanks between two columns.
 const GAP: usize = 2;

@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flow, Flows, Info, Node, Units};
+use netams_proto::{
+    Event, Flow, Flows, Info, Node, Units,
+    text::{clean, protocol},
+};
 
 use super::Look;
 use super::table::{Column, Table};
-use super::text::{clean, protocol};
 use crate::time::show;
 
 /// The two lines of `msg netams: info`. Scripts read them since 2005: order, names and blanks are fixed.

@@ -11,12 +11,13 @@ pub struct Buffer<R> {
     data: Vec<u8>,
     start: usize,
     end: usize,
+    cut: bool,
 }
 
 impl<R: Read> Buffer<R> {
     /// A window on `input`.
     pub fn new(input: R) -> Self {
-        Self { input, data: vec![0; CHUNK], start: 0, end: 0 }
+        Self { input, data: vec![0; CHUNK], start: 0, end: 0, cut: false }
     }
 
     /// The next `len` bytes, or fewer at the end of the stream.
@@ -34,10 +35,19 @@ impl<R: Read> Buffer<R> {
                 Ok(0) => break,
                 Ok(read) => self.end += read,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.cut = true;
+                    break;
+                }
                 Err(e) => return Err(e),
             }
         }
         Ok(&self.data[self.start..self.end.min(self.start + len)])
+    }
+
+    /// Whether the stream itself has said that it ends too early.
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Takes bytes that have been looked at.

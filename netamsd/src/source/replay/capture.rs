@@ -2,7 +2,8 @@
 //!
 //! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. A frame is a complete record: reading stops where the file
 //! cuts one short, and at one that claims more than [`MAX_FRAME`] bytes, for then the file is damaged. Any bytes can be read:
-//! they give frames, an end, or an error, in memory that is bounded.
+//! they give frames, an end, or an error, in memory that is bounded. A stream that says itself that it ends too early, as an
+//! unpacker does, is a file cut short.
 
 use std::io::{self, Read};
 
@@ -13,6 +14,10 @@ use crate::packet::Link;
 pub const MAX_FRAME: u32 = 262_144;
 /// A longer block that is no plain skip is damage.
 const MAX_BLOCK: u32 = 16 << 20;
+/// So are more interfaces of a section: their descriptions are kept.
+const MAX_INTERFACES: usize = 1 << 16;
+/// Times are in the years that a calendar of four digits has, 0000 to 9999; what is said to be before or after is at their end.
+const TIMES_MS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_300_799_999;
 
 const PCAP_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const PCAP_NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -66,7 +71,7 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// Original length, bytes; at least that of `data`.
     pub len: u32,
-    /// Milliseconds UTC since 1970.
+    /// Milliseconds UTC since 1970, in the years 0000 to 9999.
     pub time_ms: i64,
 }
 
@@ -113,7 +118,7 @@ impl<R: Read> Capture<R> {
         let mut input = Buffer::new(input);
         let head = input.peek(PCAP_HEADER)?;
         let format = match head.first_chunk() {
-            Some(magic) if u32::from_le_bytes(*magic) == SECTION_HEADER => {
+            Some(magic) if u32::from_le_bytes(*magic) == SECTION_HEADER && section_order(head).is_some() => {
                 Format::Pcapng { big: false, interfaces: Vec::new(), last_ms: 0 }
             }
             Some(magic) if head.len() == PCAP_HEADER => {
@@ -149,7 +154,10 @@ impl<R: Read> Capture<R> {
         };
         let place = match found {
             Next::Frame(place) => place,
-            Next::End => return Ok(None),
+            Next::End => {
+                self.stop = self.input.is_cut().then_some(Stop::Cut);
+                return Ok(None);
+            }
             Next::Stop(stop) => {
                 self.stop = Some(stop);
                 return Ok(None);
@@ -209,6 +217,12 @@ fn pcap<R: Read>(input: &mut Buffer<R>, big: bool, nanoseconds: bool, link: u16)
     Ok(Next::Frame(Place { link, size: end, start: PCAP_RECORD, captured, len, time_ms }))
 }
 
+/// Whether the numbers of a section are big-endian, by the beginning of its header; `None` if that is none.
+fn section_order(head: &[u8]) -> Option<bool> {
+    let magic = head.get(BLOCK_HEADER..BLOCK_LEAST as usize)?;
+    [false, true].into_iter().find(|big| word(magic, 0, *big) == SECTION_MAGIC)
+}
+
 /// Passes blocks until one that is a frame, which it leaves in the buffer.
 fn pcapng<R: Read>(
     input: &mut Buffer<R>,
@@ -223,7 +237,8 @@ fn pcapng<R: Read>(
         }
         // The same in both byte orders: the section's own order is in the word behind its length.
         if word(head, 0, false) == SECTION_HEADER {
-            *big = word(head, 8, false) != SECTION_MAGIC;
+            let Some(order) = section_order(head) else { return Ok(Next::Stop(Stop::Damaged)) };
+            *big = order;
             interfaces.clear();
         }
         let (kind, size) = (word(head, 0, *big), word(head, 4, *big));
@@ -247,7 +262,8 @@ fn pcapng<R: Read>(
         let body = &block[BLOCK_HEADER..size - 4];
         let place = match kind {
             INTERFACE_DESCRIPTION => {
-                let Some(interface) = interface(body, *big) else { return Ok(Next::Stop(Stop::Damaged)) };
+                let described = interface(body, *big).filter(|_| interfaces.len() < MAX_INTERFACES);
+                let Some(interface) = described else { return Ok(Next::Stop(Stop::Damaged)) };
                 interfaces.push(interface);
                 None
             }
@@ -310,9 +326,9 @@ fn packet(kind: u32, body: &[u8], big: bool, interfaces: &[Interface], last_ms: 
     let index = if kind == ENHANCED_PACKET { word(head, 0, big) } else { half(head, 0, big).into() };
     let interface = interfaces.get(index as usize)?;
     let ticks = u64::from(word(head, 4, big)) << 32 | u64::from(word(head, 8, big));
-    let since_s = i128::from(ticks) * 1000 / i128::from(interface.resolution);
-    let time_ms =
-        (since_s + i128::from(interface.offset_s) * 1000).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+    let since_ms = i128::from(ticks) * 1000 / i128::from(interface.resolution);
+    let time_ms = (since_ms + i128::from(interface.offset_s) * 1000)
+        .clamp((*TIMES_MS.start()).into(), (*TIMES_MS.end()).into()) as i64;
     place(body, interface, 20, word(head, 12, big), word(head, 16, big), time_ms)
 }
 

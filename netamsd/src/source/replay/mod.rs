@@ -1,8 +1,9 @@
 //! The source that replays a capture: frames of a file, the clock of the file.
 //!
 //! [`Replay`] counts frames in a flow table in memory, and yields what it has counted as a [`Batch`] whenever the capture's
-//! clock has gone on by [`INTERVAL_MS`] or the table is full: so its memory is bounded, however many flows there are. Every
-//! frame is in exactly one flow of the outer layer, or is no IP, or malformed.
+//! clock leaves a window of [`WINDOW_MS`] or the table is full: so its memory is bounded, however many flows there are, and all
+//! of a batch is of one window, also where the clock jumps. Every frame is in exactly one flow of the outer layer, or is no
+//! IP, or malformed.
 
 mod buffer;
 pub mod capture;
@@ -22,8 +23,9 @@ use crate::{
     packet::{Gso, Packet, Parsed, inner, parse_link},
 };
 
-/// Milliseconds of the capture's clock in one batch: well below any idle timeout, so that records are cut where they ought.
-pub const INTERVAL_MS: u64 = 5000;
+/// Milliseconds of the capture's clock that one batch can have, counted from 1970: as much as the daemon takes at once unless
+/// told otherwise. No hour of a zone begins inside, so units are charged in the hour of each packet.
+pub const WINDOW_MS: i64 = 5000;
 /// Flows in the table, about 100 bytes each.
 const FLOWS: usize = 1 << 18;
 
@@ -44,8 +46,8 @@ pub struct Replay<R> {
     table: u64,
     epoch: u64,
     counter: Counter,
-    /// Times of the first frame and of the earliest and the latest one so far.
-    span: Option<(i64, i64, i64)>,
+    /// Times of the earliest and the latest frame so far.
+    span_ms: Option<(i64, i64)>,
 }
 
 /// The flow table, and what decides where a frame goes.
@@ -56,8 +58,8 @@ struct Counter {
     outer_fragments: Fragments,
     inner_fragments: Fragments,
     with_inner: bool,
-    /// Time of the first frame of this batch.
-    begin_ms: Option<i64>,
+    /// Of the frames of this batch, by its number.
+    window: i64,
 }
 
 impl<R: Read> Replay<R> {
@@ -73,9 +75,9 @@ impl<R: Read> Replay<R> {
             outer_fragments: Fragments::new(0),
             inner_fragments: Fragments::new(1),
             with_inner: tunnels != Tunnels::Outer,
-            begin_ms: None,
+            window: 0,
         };
-        Ok(Self { capture: Capture::open(input)?, tunnels, table, epoch: 0, counter, span: None })
+        Ok(Self { capture: Capture::open(input)?, tunnels, table, epoch: 0, counter, span_ms: None })
     }
 
     /// What the next frames give; `None` when there are no more.
@@ -84,19 +86,20 @@ impl<R: Read> Replay<R> {
     /// When the capture cannot be read on. What was counted before is in the batches before.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, CaptureError> {
         while let Some(frame) = self.capture.next_frame()? {
-            let span = self.span.get_or_insert((frame.time_ms, frame.time_ms, frame.time_ms));
-            (span.1, span.2) = (span.1.min(frame.time_ms), span.2.max(frame.time_ms));
+            let (earliest, latest) = self.span_ms.get_or_insert((frame.time_ms, frame.time_ms));
+            (*earliest, *latest) = (frame.time_ms.min(*earliest), frame.time_ms.max(*latest));
+            let ended = self.counter.end_before(frame.time_ms);
             self.counter.count(frame);
-            if self.counter.is_due(frame.time_ms) {
-                return Ok(Some(self.batch()));
+            if let Some(counted) = ended {
+                return Ok(Some(self.batch(counted)));
             }
         }
-        Ok((self.counter.counters.packets_in > 0).then(|| self.batch()))
+        Ok(self.counter.end().map(|counted| self.batch(counted)))
     }
 
     /// Times of the earliest and the latest frame so far, milliseconds UTC since 1970.
     pub fn span_ms(&self) -> Option<(i64, i64)> {
-        self.span.map(|(_, earliest, latest)| (earliest, latest))
+        self.span_ms
     }
 
     /// Why reading has stopped before the end of the file, if it has.
@@ -104,12 +107,8 @@ impl<R: Read> Replay<R> {
         self.capture.stop()
     }
 
-    fn batch(&mut self) -> Batch {
+    fn batch(&mut self, (flows, counters): (Vec<FlowDelta>, Counters)) -> Batch {
         self.epoch += 1;
-        let mut counters = std::mem::take(&mut self.counter.counters);
-        self.counter.begin_ms = None;
-        let flows: Vec<FlowDelta> = self.counter.flows.drain().map(delta).collect();
-        flows.iter().for_each(|flow| counters.add_flow(flow));
         let charged = if self.tunnels == Tunnels::Charged { Layer::Inner } else { Layer::Outer };
         let (table, epoch) = (self.table, self.epoch);
         Batch { source: Source::Replay, table, epoch, charged, flows, overflow: Vec::new(), counters }
@@ -119,7 +118,6 @@ impl<R: Read> Replay<R> {
 impl Counter {
     fn count(&mut self, frame: capture::Frame) {
         self.counters.packets_in += 1;
-        self.begin_ms.get_or_insert(frame.time_ms);
         let packet = match parse_link(frame.link, frame.data, frame.len, Gso::NONE) {
             Parsed::Ip(packet) => packet,
             Parsed::NonIp => {
@@ -159,9 +157,25 @@ impl Counter {
         }
     }
 
-    /// Whether a batch ends with the frame of this time.
-    fn is_due(&self, time_ms: i64) -> bool {
-        self.flows.len() >= FLOWS || self.begin_ms.is_some_and(|begin| begin.abs_diff(time_ms) >= INTERVAL_MS)
+    /// What was counted, if a frame of this time is not to be counted along.
+    fn end_before(&mut self, time_ms: i64) -> Option<(Vec<FlowDelta>, Counters)> {
+        let window = time_ms.div_euclid(WINDOW_MS);
+        if window == self.window && self.flows.len() < FLOWS {
+            return None;
+        }
+        self.window = window;
+        self.end()
+    }
+
+    /// What was counted, if anything was.
+    fn end(&mut self) -> Option<(Vec<FlowDelta>, Counters)> {
+        if self.counters.packets_in == 0 {
+            return None;
+        }
+        let mut counters = std::mem::take(&mut self.counters);
+        let flows: Vec<FlowDelta> = self.flows.drain().map(delta).collect();
+        flows.iter().for_each(|flow| counters.add_flow(flow));
+        Some((flows, counters))
     }
 }
 
