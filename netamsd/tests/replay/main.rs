@@ -1,5 +1,7 @@
 //! `netamsd replay` from outside: real captures against their truth, captures made up here, stores, units, exit codes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod formats;
 mod made;
 mod program;
