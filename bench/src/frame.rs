@@ -54,3 +54,20 @@ pub fn ipv6(name: &'static str) -> Frame {
     bytes.extend([0; 18]);
     Frame { name, bytes, place }
 }
+
+/// IPv4/UDP in VXLAN over IPv4/UDP; flows differ inside and not outside.
+pub fn vxlan(name: &'static str) -> Frame {
+    let inside = ipv4(name, &[]);
+    let len = |headers: usize| ((inside.bytes.len() + headers) as u16).to_be_bytes();
+    let mut bytes = ethernet(&[], 0x0800);
+    bytes.extend([0x45, 0]);
+    bytes.extend(len(20 + 8 + 8));
+    bytes.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 7, 192, 0, 2, 8]);
+    // Port 4789, and network 5001 (RFC 7348).
+    bytes.extend([0x30, 0x39, 0x12, 0xb5]);
+    bytes.extend(len(8 + 8));
+    bytes.extend([0, 0, 8, 0, 0, 0, 0, 0x13, 0x89, 0]);
+    let place = bytes.len() as u32 + inside.place;
+    bytes.extend(inside.bytes);
+    Frame { name, bytes, place }
+}
