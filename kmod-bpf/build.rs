@@ -8,7 +8,7 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    for program in ["netams", "variants", "answer"] {
+    for program in ["netams", "variants", "answer", "verdicts"] {
         let status = Command::new(&clang)
             .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"])
             // Debian keeps asm/types.h in the architecture's folder, which the BPF target does not search.

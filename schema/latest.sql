@@ -43,7 +43,8 @@ CREATE INDEX flow_first ON flow (first_ms);
 CREATE TABLE unit (
     id   INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    kind TEXT NOT NULL                  -- host, cluster, net or group
+    kind TEXT NOT NULL,                 -- host, cluster, net or group
+    blocked INTEGER NOT NULL DEFAULT 0  -- 1: `ngctl block`
 ) STRICT;
 
 -- What a unit used in the hour that begins at hour_ms. Kept for ever.
@@ -55,6 +56,36 @@ CREATE TABLE unit_hour (
     out_packets INTEGER NOT NULL,
     out_bytes   INTEGER NOT NULL,
     PRIMARY KEY (unit, hour_ms)
+) STRICT, WITHOUT ROWID;
+
+-- A policy is its name.
+CREATE TABLE policy (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- What of a unit's traffic a policy of its `acct_policy` held for. Kept for ever.
+CREATE TABLE policy_hour (
+    unit        INTEGER NOT NULL REFERENCES unit (id),
+    policy      INTEGER NOT NULL REFERENCES policy (id),
+    hour_ms     INTEGER NOT NULL,
+    in_packets  INTEGER NOT NULL,
+    in_bytes    INTEGER NOT NULL,
+    out_packets INTEGER NOT NULL,
+    out_bytes   INTEGER NOT NULL,
+    PRIMARY KEY (unit, hour_ms, policy)
+) STRICT, WITHOUT ROWID;
+
+-- What verdicts have dropped of a unit's packets: in none of the tables above. Kept for ever.
+CREATE TABLE dropped_hour (
+    unit        INTEGER NOT NULL REFERENCES unit (id),
+    reason      TEXT    NOT NULL,       -- blocked, quota, policy or default
+    hour_ms     INTEGER NOT NULL,
+    in_packets  INTEGER NOT NULL,
+    in_bytes    INTEGER NOT NULL,
+    out_packets INTEGER NOT NULL,
+    out_bytes   INTEGER NOT NULL,
+    PRIMARY KEY (unit, hour_ms, reason)
 ) STRICT, WITHOUT ROWID;
 
 -- Every term of the accounting identity, one row a data source: `kernel`, `nfqueue`. In wire packets, but for the terms

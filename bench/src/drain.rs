@@ -100,6 +100,9 @@ fn measure(
         vlan_inner: None,
         gre_key: None,
         vni: None,
+        acct_policy: Vec::new(),
+        fw_policy: None,
+        no_local_pass: false,
     };
     let units = Units::new(std::slice::from_ref(&unit));
     let zone = Zone::parse("UTC").context("no zone UTC")?;
@@ -108,6 +111,7 @@ fn measure(
         active_timeout_s: 3600,
         keep_flows_days: 30,
         units: vec![StoreUnit { name: unit.name, kind: "net".into() }],
+        policies: Vec::new(),
     };
     let mut writer = Writer::open(state, store)?;
     for drain in 0..3 {

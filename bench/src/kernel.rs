@@ -13,6 +13,7 @@ use aya::{
     programs::{SchedClassifier, TestRun, TestRunOptions},
 };
 use netamsd::source::{
+    Tunnels,
     kernel::{self, Constants},
     tables::Geometry,
 };
@@ -44,8 +45,14 @@ pub struct Options {
     json: bool,
 }
 
-/// Programs in the order of the columns; the first is subtracted.
-const PROGRAMS: [&str; 4] = ["empty", "parse_clock", "hash_atomics", "flow_cache"];
+/// Programs in the order of the columns, and what they account of tunnels; the first is subtracted.
+const PROGRAMS: [(&str, Tunnels); 5] = [
+    ("empty", Tunnels::Outer),
+    ("parse_clock", Tunnels::Outer),
+    ("hash_atomics", Tunnels::Outer),
+    ("flow_cache", Tunnels::Outer),
+    ("flow_cache", Tunnels::Inner),
+];
 /// `skb->mark` that makes each packet another flow.
 const NEW_FLOWS: u32 = u32::MAX;
 const FLOWS: [(&str, u32); 5] =
@@ -60,6 +67,8 @@ struct Line {
     parse_clock: Spread,
     hash_atomics: Spread,
     flow_cache: Spread,
+    /// With inner flows of tunnels.
+    inner: Spread,
     /// Medians of ratios within a round.
     to_hash: f64,
     to_parse: f64,
@@ -71,7 +80,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(0)?;
     sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot stay on one CPU")?;
-    let frames = [frame::ipv4("IPv4", &[]), frame::ipv4("IPv4, VLAN", &[7]), frame::ipv6("IPv6")];
+    let frames = [
+        frame::ipv4("IPv4", &[]),
+        frame::ipv4("IPv4, VLAN", &[7]),
+        frame::ipv6("IPv6"),
+        frame::vxlan("VXLAN"),
+    ];
     let mut lines = Vec::new();
     for frame in &frames {
         for (name, flows) in FLOWS {
@@ -102,18 +116,21 @@ fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> any
     let mut samples = PROGRAMS.map(|_| Vec::new());
     for _ in 0..options.rounds {
         // Loaded anew each round: where code and tables happen to lie in memory is part of the spread.
-        let mut ebpf = load(geometry)?;
+        let mut loaded = [load(geometry, Tunnels::Outer)?, load(geometry, Tunnels::Inner)?];
         let packets =
             if flows == NEW_FLOWS { options.packets.min(options.table / 2) } else { options.packets };
-        for (program, into) in PROGRAMS.iter().zip(&mut samples) {
+        for ((program, tunnels), into) in PROGRAMS.iter().zip(&mut samples) {
+            let mut ebpf = &mut loaded[usize::from(*tunnels == Tunnels::Inner)];
+            let mut fresh;
             if flows == NEW_FLOWS {
                 // Every packet must find room.
-                ebpf = load(geometry)?;
+                fresh = load(geometry, *tunnels)?;
+                ebpf = &mut fresh;
             } else {
                 // Fills tables and caches.
-                run_once(&mut ebpf, program, frame, flows, packets)?;
+                run_once(ebpf, program, frame, flows, packets)?;
             }
-            into.push(run_once(&mut ebpf, program, frame, flows, packets)?);
+            into.push(run_once(ebpf, program, frame, flows, packets)?);
         }
     }
     let empty = samples[0].clone();
@@ -130,15 +147,16 @@ fn line(options: &Options, frame: &Frame, name: &'static str, flows: u32) -> any
         parse_clock: Spread::of(net(1)),
         hash_atomics: Spread::of(net(2)),
         flow_cache: Spread::of(net(3)),
+        inner: Spread::of(net(4)),
         empty: Spread::of(empty),
     })
 }
 
-fn load(geometry: Geometry) -> anyhow::Result<Ebpf> {
+fn load(geometry: Geometry, tunnels: Tunnels) -> anyhow::Result<Ebpf> {
     Ok(kernel::load(
         kmod_bpf::VARIANTS_OBJECT,
         geometry,
-        Constants::default(),
+        Constants { tunnels, ..Constants::default() },
         &[("plain", geometry.spill)],
         None,
     )?)
@@ -160,7 +178,8 @@ fn run_once(ebpf: &mut Ebpf, program: &str, frame: &Frame, flows: u32, packets: 
 
 fn print(options: &Options, lines: &[Line]) {
     println!(
-        "{}\n{} rounds of {} packets, {} flow slots; ns per packet, median (quartiles), empty program subtracted",
+        "{}\n{} rounds of {} packets, {} flow slots; ns per packet, median (quartiles), empty program subtracted; \
+         inner: netams with tunnels = \"inner\"",
         machine(),
         options.rounds,
         options.packets,
@@ -168,7 +187,7 @@ fn print(options: &Options, lines: &[Line]) {
     );
     let mut table = Table::new();
     table.set_format(*prettytable::format::consts::FORMAT_CLEAN);
-    table.set_titles(row!["frame", "flows", r->"empty", r->"parse+clock", r->"hash+atomics", r->"netams", r->"/hash", r->"/parse"]);
+    table.set_titles(row!["frame", "flows", r->"empty", r->"parse+clock", r->"hash+atomics", r->"netams", r->"/hash", r->"/parse", r->"inner"]);
     for l in lines {
         table.add_row(row![
             l.frame,
@@ -178,7 +197,8 @@ fn print(options: &Options, lines: &[Line]) {
             r->l.hash_atomics.text(),
             r->l.flow_cache.text(),
             r->format!("{:.2}", l.to_hash),
-            r->format!("{:.2}", l.to_parse)
+            r->format!("{:.2}", l.to_parse),
+            r->l.inner.text()
         ]);
     }
     table.printstd();

@@ -12,6 +12,7 @@ struct Aligned<T: ?Sized>(T);
 static NETAMS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/netams.o")));
 static VARIANTS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/variants.o")));
 static ANSWER: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/answer.o")));
+static VERDICTS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/verdicts.o")));
 
 /// The ELF object with the programs and maps of the meter.
 pub static OBJECT: &[u8] = &NETAMS.0;
@@ -20,8 +21,11 @@ pub static VARIANTS_OBJECT: &[u8] = &VARIANTS.0;
 /// The ELF object with the parser alone, which answers with an [`Answer`]; never attached.
 pub static ANSWER_OBJECT: &[u8] = &ANSWER.0;
 
+/// The ELF object that judges [`FlowKey`]s of the map `subjects`, one a run; never attached.
+pub static VERDICTS_OBJECT: &[u8] = &VERDICTS.0;
+
 /// Version of the layout below; kept in [`Control`].
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 /// Slots of a set.
 pub const WAYS: usize = 4;
 /// `used` of a flow key in the half 0; in the half 1 it is one more, and 0 marks a free slot.
@@ -39,6 +43,8 @@ pub mod key_flag {
     pub const ESTIMATED: u8 = 2;
     /// Each of these packets has an inner flow as well.
     pub const CARRIER: u8 = 4;
+    /// By a verdict: what is counted here did not pass.
+    pub const DROPPED: u8 = 64;
     /// Lowest of the three bits for a [`super::tunnel`].
     pub const TUNNEL_SHIFT: u8 = 3;
 }
@@ -69,6 +75,8 @@ pub mod flag {
     pub const PAUSED: u32 = 1;
     /// Write segment sizes into the packets' marks, for the netfilter queues.
     pub const STAMP: u32 = 2;
+    /// Judge each packet: verdicts that slots have may be former ones.
+    pub const REJUDGE: u32 = 8;
     /// Two sources run: who counts a packet marks it, and a marked one is not counted again.
     pub const HANDOVER: u32 = 4;
 }
@@ -84,6 +92,89 @@ pub mod scope {
     /// Combinations of these.
     pub const COMBINATIONS: u32 = 8;
 }
+
+/// Bits of [`UnitRules::flags`].
+pub mod unit_flag {
+    /// It has a list of policies that let its packets pass.
+    pub const HAS_LIST: u32 = 1;
+    /// The administrator blocks it.
+    pub const BLOCKED: u32 = 2;
+    /// It is over its quota.
+    pub const OVER_QUOTA: u32 = 4;
+    /// Without a list, what becomes of its packets is what becomes of those of no unit.
+    pub const NO_LOCAL_PASS: u32 = 8;
+    /// Of unit 0: packets that nobody decides are dropped if no side is a unit.
+    pub const DROP_ALL: u32 = 16;
+    /// Of unit 0: packets that nobody decides are dropped if one side is a unit.
+    pub const DROP_LOCAL: u32 = 32;
+}
+
+/// Parts of a word: a number of a unit, or of a policy's first rule, in a sequence.
+pub mod word {
+    /// It is the last one.
+    pub const LAST: u32 = 0x8000_0000;
+    /// The policy must not hold.
+    pub const NOT: u32 = 0x4000_0000;
+    /// The number.
+    pub const NUMBER: u32 = 0x3fff_ffff;
+}
+
+/// [`Rule::test`].
+pub mod test {
+    /// The end: whether `low` is not 0.
+    pub const ANSWER: u8 = 0;
+    /// Protocol.
+    pub const PROTO: u8 = 1;
+    /// Source port, of protocols that have ports.
+    pub const SPORT: u8 = 2;
+    /// Destination port, of protocols that have ports.
+    pub const DPORT: u8 = 3;
+    /// Outer VLAN id; 0 is none.
+    pub const VLAN: u8 = 4;
+    /// Inner VLAN id; 0 is none.
+    pub const VLAN_INNER: u8 = 5;
+    /// Key of the tunnel around an inner flow, if its kind is one of the bits of `list`.
+    pub const TUNNEL: u8 = 6;
+    /// Number of the data source.
+    pub const SOURCE: u8 = 7;
+    /// Value of the longest prefix of a list around an address.
+    pub const PREFIX: u8 = 8;
+    /// An address belongs to unit `low`.
+    pub const UNIT: u8 = 9;
+    /// Schedule `low` holds now.
+    pub const SCHEDULE: u8 = 10;
+}
+
+/// [`Rule::side`].
+pub mod side {
+    /// Source.
+    pub const SOURCE: u8 = 0;
+    /// Destination.
+    pub const DESTINATION: u8 = 1;
+    /// The one that is not the unit's.
+    pub const OTHER: u8 = 2;
+}
+
+/// What becomes of a packet, and why it is dropped: the strongest reason last.
+pub mod verdict {
+    /// It passes.
+    pub const PASS: u32 = 0;
+    /// Nobody lets it pass.
+    pub const BY_DEFAULT: u32 = 1;
+    /// No policy of a unit's list holds.
+    pub const BY_POLICY: u32 = 2;
+    /// A unit is over its quota.
+    pub const BY_QUOTA: u32 = 3;
+    /// A unit is blocked.
+    pub const BLOCKED: u32 = 4;
+}
+
+/// Rules that are followed in a policy; more are not looked at.
+pub const MAX_RULES: usize = 128;
+/// Policies in a list.
+pub const MAX_LIST: usize = 64;
+/// Units of a class.
+pub const MAX_UNITS: usize = 64;
 
 /// Names of the maps in [`OBJECT`].
 pub mod map {
@@ -101,7 +192,19 @@ pub mod map {
     pub const FRAGMENTS: &str = "fragments";
     /// Longest-prefix table of [`super::PrefixKey`] to class.
     pub const PREFIXES: &str = "prefixes";
-    /// All of them.
+    /// Array of the first [`word`](super::word) of each class's units.
+    pub const CLASS_UNITS: &str = "class_units";
+    /// Array of [`word`](super::word)s.
+    pub const WORDS: &str = "words";
+    /// Array of [`super::UnitRules`].
+    pub const UNITS: &str = "units";
+    /// Array of [`super::Rule`].
+    pub const RULES: &str = "rules";
+    /// Array of `u32`, whether each schedule holds.
+    pub const SCHEDULES: &str = "schedules";
+    /// Longest-prefix table of [`super::ListKey`] to a value.
+    pub const LISTS: &str = "lists";
+    /// Those that hold counts, and are pinned.
     pub const ALL: [&str; 7] = [CONTROL, COUNTERS, FLOWS, SPILL, OVERFLOW, FRAGMENTS, PREFIXES];
 }
 
@@ -119,6 +222,8 @@ pub mod constant {
     pub const MARK_OTHER: &str = "cfg_mark_other";
     /// `u32`: 0 accounts the outer layer alone, 1 inner flows too, 2 charges units by them.
     pub const TUNNELS: &str = "cfg_tunnels";
+    /// `u32`: whether verdicts are enforced.
+    pub const ENFORCE: &str = "cfg_enforce";
     /// `u32`: which of the eight combinations of [`scope`](super::scope) bits units ask for, a bit each.
     pub const SCOPES: &str = "cfg_scopes";
     /// `u32`: the bit of `skb->mark` that packets carry which have been counted, during a handover.
@@ -305,11 +410,11 @@ abi!(
         gso_headers_unknown: u64,
         /// Map lookups that cannot fail and did.
         no_slot: u64,
-        /// Wire packets inferred from super-packets of unknown segment size; only in user space, as are the next three.
+        /// Wire packets inferred from super-packets of unknown segment size; only in user space.
         estimated: u64,
-        /// Dropped by a verdict: in no flow.
+        /// Dropped by a verdict.
         dropped: u64,
-        /// Packets that came out of the queue, super-packets as one.
+        /// Only in user space, as is the next: packets that came out of the queue, super-packets as one.
         queued: u64,
         /// Gaps in their ids.
         queue_lost: u64,
@@ -342,6 +447,45 @@ abi!(
         flags: u32,
         /// [`TUNNELS`](constant::TUNNELS) of the programs that fill them.
         tunnels: u32,
+    }
+);
+abi!(
+    /// How packets of a unit are judged.
+    UnitRules, 8 {
+        /// [`unit_flag`]s.
+        flags: u32,
+        /// Where its list of policies begins among the [`word`]s.
+        list: u32,
+    }
+);
+abi!(
+    /// One step of a policy.
+    Rule, 16 {
+        /// A [`test`](mod@test).
+        test: u8,
+        /// A [`side`], of tests on addresses.
+        side: u8,
+        /// How many rules further it goes on if the test holds.
+        yes: u16,
+        /// And if it does not.
+        no: u16,
+        /// Of `PREFIX` the list, of `TUNNEL` a bit set of [`tunnel`] kinds.
+        list: u16,
+        /// The test holds for numbers from this one.
+        low: u32,
+        /// To this one.
+        high: u32,
+    }
+);
+abi!(
+    /// Key of the table of lists.
+    ListKey, 24 {
+        /// Bits, 32 and 0 to 128 more.
+        len: u32,
+        /// Number of the list.
+        list: u32,
+        /// Address, v4-mapped for IPv4.
+        addr: [u8; 16],
     }
 );
 abi!(

@@ -90,6 +90,9 @@ fn rust_and_c_agree_on_every_field() {
         ("prefix_key", size_of::<PrefixKey>(), PrefixKey::FIELDS),
         ("counters", size_of::<Counters>(), Counters::FIELDS),
         ("control", size_of::<Control>(), Control::FIELDS),
+        ("unit_rules", size_of::<UnitRules>(), UnitRules::FIELDS),
+        ("rule", size_of::<Rule>(), Rule::FIELDS),
+        ("list_key", size_of::<ListKey>(), ListKey::FIELDS),
         ("answer", size_of::<Answer>(), Answer::FIELDS),
     ];
     for (name, size, fields) in expected {

@@ -1,11 +1,11 @@
 //! `netamsd --check`: what this machine and this configuration lack, one sentence each.
 
-use std::fs;
+use std::{fs, sync::Arc};
 
 use crate::{
     config::{Config, DataSource},
-    daemon::{DaemonError, absent_interfaces, needs_kernel, nfqueue_options, source_options},
-    policy::Units,
+    daemon::{DaemonError, absent_interfaces, engine, needs_kernel, nfqueue_options, source_options},
+    policy::Engine,
     source::{
         kernel::{self, KernelError},
         nfqueue,
@@ -39,12 +39,20 @@ impl Finding {
 /// Looks at everything that the daemon needs to start with `config`, and changes nothing.
 pub fn check(config: &Config) -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let units = Units::new(&config.units);
-    let options = source_options(config, &units, 0);
+    let engine = match engine(config) {
+        Ok(engine) => Arc::new(engine),
+        Err(e) => return vec![Finding::from("policies", Err(e.into()))],
+    };
+    let options = source_options(config, &engine, 0);
     vec![
         Finding::fine(
             "configuration",
-            format!("valid, {} units, state in {}", config.units.len(), config.state.display()),
+            format!(
+                "valid, {} units, {} policies, state in {}",
+                config.units.len(),
+                config.policies.len(),
+                config.state.display()
+            ),
         ),
         programs(
             config,
@@ -95,7 +103,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
         ),
         programs(config, "memory", options.geometry().and_then(kernel::fits)),
         Finding::from("interfaces", interfaces(config)),
-        Finding::from("nfqueue", queues(config, &units)),
+        Finding::from("nfqueue", queues(config, &engine)),
     ]
 }
 
@@ -108,8 +116,8 @@ fn programs(config: &Config, what: &'static str, found: Result<String, KernelErr
 }
 
 /// What queues would be set up with; only an obstacle where they are the source.
-fn queues(config: &Config, units: &Units) -> Result<String, DaemonError> {
-    let found = nfqueue::can_run(&nfqueue_options(config, units, 0));
+fn queues(config: &Config, engine: &Arc<Engine>) -> Result<String, DaemonError> {
+    let found = nfqueue::can_run(&nfqueue_options(config, engine, 0));
     match found {
         Err(e) if config.source != DataSource::Nfqueue => Ok(format!("not to be had: {e}")),
         found => Ok(found?),

@@ -6,7 +6,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Which data source counted something.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Source {
     /// eBPF programs on tc hooks.
     #[default]
@@ -262,11 +263,25 @@ pub struct Prefix {
     pub len: u8,
 }
 
+/// What a unit's counts are of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Account {
+    /// All that passed.
+    #[default]
+    Traffic,
+    /// What passed and a policy of the unit's list holds for: index into the configured policies.
+    Policy(u32),
+    /// What did not pass, for this reason.
+    Dropped(&'static str),
+}
+
 /// What one unit used in one hour: how policy tells the store what to add to that unit's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitCharge {
     /// Index into the configured units.
     pub unit: u32,
+    /// Which of its accounts.
+    pub account: Account,
     /// Beginning of the hour, milliseconds UTC since 1970.
     pub hour_ms: i64,
     /// What is to be added.
@@ -321,7 +336,7 @@ pub struct Counters {
     pub gso_headers_unknown: u64,
     /// Wire packets that were inferred from super-packets whose segment size is not known; in flows.
     pub estimated: u64,
-    /// Dropped by a verdict: in no flow.
+    /// Dropped by a verdict: in none of `Batch::flows`.
     pub dropped: u64,
     /// Packets that the netfilter rules in front of the queues have counted; a super-packet is one.
     pub reference: u64,
@@ -410,6 +425,8 @@ pub struct Batch {
     pub charged: Layer,
     /// Flow counts; a key may occur several times.
     pub flows: Vec<FlowDelta>,
+    /// What verdicts have dropped, as far as there was room to tell the flows.
+    pub dropped: Vec<FlowDelta>,
     /// Counts without flow detail.
     pub overflow: Vec<OverflowDelta>,
     /// The ledger's terms.

@@ -93,6 +93,7 @@ impl Failure {
             Self::Daemon(error) => error,
         };
         match error {
+            DaemonError::Config(_) => exit::CONFIG,
             DaemonError::Sys(e) => sys_code(e),
             DaemonError::Kernel(e) => kernel_code(e),
             DaemonError::Nfqueue(e) => nfqueue_code(e),
@@ -143,7 +144,7 @@ fn switch_code(error: &SwitchError) -> u8 {
         SwitchError::Tables(e) | SwitchError::Drain(DrainError::Tables(e)) => tables_code(e),
         SwitchError::Store(e) | SwitchError::Drain(DrainError::Store(e)) => store_code(e),
         SwitchError::NoKernel => exit::UNAVAILABLE,
-        SwitchError::Divert | SwitchError::Tee => exit::CONFIG,
+        SwitchError::Tee => exit::CONFIG,
         SwitchError::Stranded { why, .. } | SwitchError::Undecided { why, .. } => switch_code(why),
     }
 }

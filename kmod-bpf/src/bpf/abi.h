@@ -14,6 +14,7 @@
 #define NETAMS_FRAGMENT 1  /* later fragments, ports unknown */
 #define NETAMS_ESTIMATED 2 /* super-packets of unknown segment size; only in user space */
 #define NETAMS_CARRIER 4   /* each of these packets has an inner flow as well */
+#define NETAMS_DROPPED 64  /* by a verdict: what is counted here did not pass */
 #define NETAMS_TUNNEL_SHIFT 3 /* enum tunnel in three bits; TUNNEL_NONE in the outer layer */
 
 /* What is directly around the packet of an inner flow. */
@@ -30,7 +31,7 @@ struct flow_key {
 	__u32 tunnel;	   /* GRE key, VNI or TEID of the tunnel around an inner flow, host order, 0 = none */
 	__u8 proto;	   /* after IPv6 extension headers */
 	__u8 version;	   /* 4 or 6 */
-	__u8 flags;	   /* NETAMS_FRAGMENT, NETAMS_ESTIMATED, NETAMS_CARRIER, enum tunnel */
+	__u8 flags;	   /* NETAMS_FRAGMENT, NETAMS_ESTIMATED, NETAMS_CARRIER, NETAMS_DROPPED, enum tunnel */
 	__u8 used;	   /* NETAMS_USED + half that the entry belongs to; 0 = free slot */
 } __attribute__((aligned(8)));
 
@@ -104,9 +105,9 @@ struct counters {
 	__u64 fragments;	   /* later fragments, accounted without ports */
 	__u64 gso_headers_unknown; /* super-packets of an encapsulation */
 	__u64 no_slot;		   /* map lookups that cannot fail and did: packets lost */
-	/* Only of the source in user space. */
+	/* Only of the source in user space, but for `dropped`. */
 	__u64 estimated;  /* wire packets inferred from super-packets of unknown segment size */
-	__u64 dropped;	  /* by a verdict: in no flow */
+	__u64 dropped;	  /* by a verdict */
 	__u64 queued;	  /* packets that came out of the queue, super-packets as one */
 	__u64 queue_lost; /* gaps in their ids */
 	/* Of packets that have an inner flow, for which the tables had no room. */
@@ -124,12 +125,74 @@ struct control {
 	__u32 cpus;
 	__u32 sets; /* a CPU and a half, a power of two */
 	__u32 classes;
-	__u32 flags; /* NETAMS_PAUSED, NETAMS_STAMP, NETAMS_HANDOVER; 0: count */
+	__u32 flags; /* NETAMS_PAUSED and the next ones; 0: count */
 	__u32 tunnels; /* cfg_tunnels of the programs that fill these maps */
 };
 #define NETAMS_PAUSED 1	  /* do not count: another source does */
 #define NETAMS_STAMP 2	  /* write segment sizes into the packets' marks, for the netfilter queues */
 #define NETAMS_HANDOVER 4 /* two sources run: who counts a packet marks it, and a marked one is not counted again */
-#define NETAMS_ABI 3
+#define NETAMS_REJUDGE 8  /* judge each packet: verdicts that slots have may be former ones */
+#define NETAMS_ABI 4
+
+/*
+ * The policies, compiled: what verdict.h evaluates in the kernel, and netamsd/src/policy/program.rs in user space. Numbers
+ * of units begin at 1; 0 stands for addresses that belong to none, and says what becomes of packets that nobody decides.
+ */
+struct unit_rules {
+	__u32 flags;
+	__u32 list; /* of policies that let packets pass: where it begins among the words */
+};
+#define UNIT_HAS_LIST 1
+#define UNIT_BLOCKED 2	     /* by the administrator */
+#define UNIT_OVER_QUOTA 4
+#define UNIT_NO_LOCAL_PASS 8 /* without a list, what becomes of its packets is that of unit 0's */
+#define UNIT_DROP_ALL 16     /* of unit 0: nobody decides, and no side is a unit */
+#define UNIT_DROP_LOCAL 32   /* of unit 0: nobody decides, and one side is a unit */
+
+/* A word is the number of a unit, or of a policy's first rule; a sequence of words ends with the one that says so. */
+#define WORD_LAST 0x80000000
+#define WORD_NOT 0x40000000 /* the policy must not hold */
+#define WORD_NUMBER 0x3fffffff
+
+/* One step of a policy: whether a number is from `low` to `high` decides how many rules further it goes on. */
+struct rule {
+	__u8 test; /* enum test */
+	__u8 side; /* enum side, of tests on addresses */
+	__u16 yes, no;
+	__u16 list; /* TEST_PREFIX: which list; TEST_TUNNEL: bit set of enum tunnel */
+	__u32 low, high;
+};
+
+enum test {
+	TEST_ANSWER,   /* the end: whether `low` is not 0 */
+	TEST_PROTO,
+	TEST_SPORT,    /* of protocols that have ports */
+	TEST_DPORT,
+	TEST_VLAN,     /* 0: none */
+	TEST_VLAN_INNER,
+	TEST_TUNNEL,   /* key of the tunnel around an inner flow, if it is one of the kinds in `list` */
+	TEST_SOURCE,   /* enum source */
+	TEST_PREFIX,   /* value of the longest prefix of a list around an address */
+	TEST_UNIT,     /* address belongs to unit `low` */
+	TEST_SCHEDULE, /* schedule `low` holds now */
+};
+
+enum side { SIDE_SOURCE, SIDE_DESTINATION, SIDE_OTHER /* than the unit's */ };
+enum source { SOURCE_KERNEL, SOURCE_NFQUEUE, SOURCE_REPLAY };
+
+/* Key of the lists of prefixes. */
+struct list_key {
+	__u32 len; /* bits, 32..160 */
+	__u32 list;
+	__u8 addr[16];
+};
+
+/* Why a packet is dropped, the strongest reason last. */
+enum verdict { VERDICT_PASS, DROP_BY_DEFAULT, DROP_BY_POLICY, DROP_BY_QUOTA, DROP_BLOCKED };
+
+/* Steps of a policy, policies of a list and units of a prefix at most: loops have an end before they begin. */
+#define MAX_RULES 128
+#define MAX_LIST 64
+#define MAX_UNITS 64
 
 #endif

@@ -12,7 +12,7 @@
 #ifndef NETAMS_CACHE_H
 #define NETAMS_CACHE_H
 
-#include "parse.h"
+#include "verdict.h"
 
 /* Set by the daemon before the program is loaded; the verifier sees constants. */
 const volatile __u32 cfg_cpus = 1;	  /* possible CPUs */
@@ -22,7 +22,6 @@ const volatile __u32 cfg_mark = 1;	  /* tc_index of a packet that has been count
 const volatile __u32 cfg_mark_other = 2;  /* tc_index of one that was not IP: what it carries may be, further up */
 const volatile __u32 cfg_handover = 0;	  /* bit of skb->mark, see NETAMS_HANDOVER */
 const volatile __u32 cfg_tunnels = 0;	  /* OUTER_ALONE, INNER_TOO, BY_INNER */
-const volatile __u32 cfg_scopes = 1;	  /* bit set of the combinations of SCOPE_ bits that units ask for */
 const volatile __u32 cfg_stamp_shift = 16; /* lowest bit of skb->mark that segment sizes go to */
 const volatile __u64 cfg_seed[8] = {}; /* random odd multipliers */
 
@@ -77,16 +76,8 @@ struct {
 	__type(value, struct flow_key);
 } fragments SEC(".maps");
 
-/* Class of each configured prefix: its number among the overflow cells. Class 0 means none. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1);
-	__type(key, struct prefix_key);
-	__type(value, __u32);
-} prefixes SEC(".maps");
-
 #define TC_ACT_UNSPEC (-1) /* the next program decides */
+#define TC_ACT_SHOT 2
 
 enum hook {
 	ENTER, /* ingress of a device that packets reach first: counts everything */
@@ -147,11 +138,15 @@ static __always_inline __u64 hash_key(const struct flow_key *key)
 	return h;
 }
 
-static __always_inline bool same_key(const struct flow_key *a, const struct flow_key *b)
+/* Whether a slot is a flow's; unless `judged` the slot has the verdict. */
+static __always_inline bool same_key(const struct flow_key *slot, const struct flow_key *key, bool judged)
 {
-	const word *x = (const word *)a, *y = (const word *)b;
+	const word *x = (const word *)slot, *y = (const word *)key;
+	word last = x[5];
 
-	return x[5] == y[5] && x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[0] == y[0] && x[2] == y[2];
+	if (cfg_enforce && !judged)
+		last &= ~((word)NETAMS_DROPPED << 48);
+	return last == y[5] && x[1] == y[1] && x[3] == y[3] && x[4] == y[4] && x[0] == y[0] && x[2] == y[2];
 }
 
 #define INNER_LAYER 4 /* beside enum fragment: each layer remembers its own */
@@ -186,35 +181,18 @@ static __noinline int join_fragments(struct flow_key *key, __u32 id, __u32 proto
 	return 0;
 }
 
-/* What of a packet, beside its addresses, a unit's prefix may be bound to. */
-#define SCOPE_VLAN 1
-#define SCOPE_VLAN_INNER 2
-#define SCOPE_TUNNEL 4
-#define SCOPE_COMBINATIONS 8
-
 /* To the cell of the longest prefix, in each scope that units have and the packet is in. */
 static __noinline int add_overflow(const struct flow_key *flow, __u64 bytes, __u64 segs_source, __u32 partition)
 {
-	__u32 kind, segs = segs_source >> 1, *class, index;
+	__u32 segs = segs_source >> 1, *class, index;
 	bool source = segs_source & 1;
-	struct prefix_key key;
 	struct overflow_cell *cell;
 
 	if (!flow)
 		return 0;
-	kind = flow->flags >> NETAMS_TUNNEL_SHIFT & 7;
 #pragma unroll
 	for (int scope = 0; scope < SCOPE_COMBINATIONS; scope++) {
-		if (!(cfg_scopes & 1 << scope) || (scope & SCOPE_VLAN && !flow->vlan) ||
-		    (scope & SCOPE_VLAN_INNER && !flow->vlan_inner) || (scope & SCOPE_TUNNEL && !kind))
-			continue;
-		key.len = NETAMS_SCOPE_BITS + 128;
-		key.vlan = scope & SCOPE_VLAN ? flow->vlan : 0;
-		key.vlan_inner = scope & SCOPE_VLAN_INNER ? flow->vlan_inner : 0;
-		key.tunnel = scope & SCOPE_TUNNEL ? flow->tunnel : 0;
-		key.tunnel_kind = scope & SCOPE_TUNNEL ? kind : 0;
-		__builtin_memcpy(key.addr, source ? flow->src : flow->dst, 16);
-		class = bpf_map_lookup_elem(&prefixes, &key);
+		class = class_in(flow, source, scope);
 		if (!class)
 			continue;
 		index = partition * cfg_classes + *class;
@@ -258,12 +236,13 @@ static __noinline bool add_spill(struct flow_key *key, __u32 segs, __u64 bytes, 
 }
 
 /*
- * Adds wire packets and bytes to a flow. `partition` is half * cpus + cpu.
+ * Adds wire packets and bytes to a flow, and says whether they pass. `partition` is half * cpus + cpu.
  * The search begins at a slot that the hash names, where most flows are; slots are never freed while a half is filled, so
- * the first free one ends it.
+ * the first free one ends it. Where verdicts are enforced, the first packet of a flow in an epoch is judged and the others
+ * go by its slot; if `judged`, the key has the verdict already.
  */
-static __always_inline void account_in(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
-					struct counters *count, const bool inner)
+static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				       struct counters *count, const bool inner, bool judged)
 {
 	__u32 index, way, now = stamp();
 	__u64 h = hash_key(key);
@@ -274,13 +253,13 @@ static __always_inline void account_in(struct flow_key *key, __u32 segs, __u64 b
 	set = bpf_map_lookup_elem(&flows, &index);
 	if (unlikely(!set)) {
 		count->no_slot += segs;
-		return;
+		return true;
 	}
 #pragma unroll
 	for (int i = 0; i < NETAMS_WAYS; i++, way++) {
 		struct flow_slot *slot = &set->slot[way & (NETAMS_WAYS - 1)];
 
-		if (likely(same_key(&slot->key, key))) {
+		if (likely(same_key(&slot->key, key, judged))) {
 			__u32 packets = slot->packets + segs;
 
 			if (unlikely(packets < segs))
@@ -288,21 +267,27 @@ static __always_inline void account_in(struct flow_key *key, __u32 segs, __u64 b
 			slot->packets = packets;
 			slot->bytes += bytes;
 			slot->last = now;
-			return;
+			return !cfg_enforce || !(slot->key.flags & NETAMS_DROPPED);
 		}
 		if (!slot->key.used) {
+			if (cfg_enforce && !judged)
+				judge(key);
 			slot->key = *key;
 			slot->packets = segs;
 			slot->bytes = bytes;
 			slot->last = now;
 			set->first[way & (NETAMS_WAYS - 1)] = now ?: 1;
-			return;
+			return !cfg_enforce || !(key->flags & NETAMS_DROPPED);
 		}
 	}
+	if (cfg_enforce && !judged)
+		judge(key);
 	if (add_spill(key, segs, bytes, now)) {
 		count->spilled += segs;
-		return;
+		return !cfg_enforce || !(key->flags & NETAMS_DROPPED);
 	}
+	if (cfg_enforce && key->flags & NETAMS_DROPPED)
+		return false;
 	if (inner) {
 		count->inner_overflow_packets += segs;
 		count->inner_overflow_bytes += bytes;
@@ -312,15 +297,16 @@ static __always_inline void account_in(struct flow_key *key, __u32 segs, __u64 b
 	}
 	/* Units are charged by one of the layers. */
 	if (inner ? cfg_tunnels != BY_INNER : cfg_tunnels == BY_INNER && key->flags & NETAMS_CARRIER)
-		return;
+		return true;
 	add_overflow(key, bytes, (__u64)segs << 1 | 1, partition);
 	add_overflow(key, bytes, (__u64)segs << 1, partition);
+	return true;
 }
 
-static __always_inline void account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
-				    struct counters *count)
+static __always_inline bool account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				    struct counters *count, bool judged)
 {
-	account_in(key, segs, bytes, partition, count, false);
+	return account_in(key, segs, bytes, partition, count, false, judged);
 }
 
 #endif

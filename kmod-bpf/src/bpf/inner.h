@@ -8,6 +8,25 @@
 #include "cache.h"
 #include "tunnel.h"
 
+static __always_inline void inner_key(const struct inner *in, __u32 half, struct flow_key *key)
+{
+	make_key(&in->p, NETAMS_USED + half, key);
+	if (in->p.fragment != WHOLE)
+		join_fragments(key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
+}
+
+/* Whether what parse_inner has said is to be dropped. */
+__noinline int inner_is_dropped(__u32 half)
+{
+	struct inner *in = this_inner();
+	struct flow_key key;
+
+	if (!in)
+		return 0;
+	inner_key(in, half & 1, &key);
+	return verdict_on(&key) != VERDICT_PASS;
+}
+
 /* Adds what parse_inner has said to its flow; `partition` is half * cpus + cpu. */
 __noinline int account_inner(__u32 partition)
 {
@@ -17,10 +36,8 @@ __noinline int account_inner(__u32 partition)
 
 	if (!count || !in)
 		return 0;
-	make_key(&in->p, NETAMS_USED + (partition >= cfg_cpus), &key);
-	if (in->p.fragment != WHOLE)
-		join_fragments(&key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
-	account_in(&key, in->p.segs, in->p.bytes, partition, count, true);
+	inner_key(in, partition >= cfg_cpus, &key);
+	account_in(&key, in->p.segs, in->p.bytes, partition, count, true, true);
 	return 1;
 }
 

@@ -11,6 +11,7 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 	enum parsed parsed;
 	struct flow_key key;
 	struct packet p;
+	bool pass = true, judged = false;
 
 	if (unlikely(!ctl))
 		return TC_ACT_UNSPEC;
@@ -50,11 +51,23 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 		}
 		if (cfg_tunnels != OUTER_ALONE && p.l4 && may_tunnel(p.proto, p.ports) &&
 		    find_inner(skb, p.l4 << 8 | p.proto, p.vlan | (__u32)p.vlan_inner << 16) &&
-		    parse_inner(skb, p.segs) && account_inner(partition))
+		    parse_inner(skb, p.segs)) {
 			key.flags |= NETAMS_CARRIER;
+			if (cfg_enforce) {
+				judged = true;
+				if (cfg_tunnels == BY_INNER ? inner_is_dropped(half) : verdict_on(&key) != VERDICT_PASS)
+					key.flags |= NETAMS_DROPPED;
+			}
+			if (!(key.flags & NETAMS_DROPPED))
+				account_inner(partition);
+		}
+		if (cfg_enforce && unlikely(flags & NETAMS_REJUDGE) && !judged) {
+			judge(&key);
+			judged = true;
+		}
 		if (unlikely(p.headers_unknown))
 			count->gso_headers_unknown++;
-		ACCOUNT(&key, p.segs, p.bytes, partition, count);
+		pass = ACCOUNT(&key, p.segs, p.bytes, partition, count, judged);
 		break;
 	case PARSED_NON_IP:
 		skb->tc_index = cfg_mark_other;
@@ -69,6 +82,10 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 		count->packets_out += p.segs;
 	else
 		count->packets_in += p.segs;
+	if (cfg_enforce && !pass) {
+		count->dropped += p.segs;
+		return TC_ACT_SHOT;
+	}
 	return TC_ACT_UNSPEC;
 
 again:

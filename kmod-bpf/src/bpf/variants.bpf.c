@@ -31,8 +31,8 @@ struct {
 	__type(value, struct spill_value);
 } plain SEC(".maps");
 
-static __always_inline void account_plain(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
-					  struct counters *count)
+static __always_inline bool account_plain(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+					  struct counters *count, bool judged)
 {
 	struct spill_value *value, fresh = { 0 };
 	__u32 now = stamp();
@@ -44,16 +44,17 @@ static __always_inline void account_plain(struct flow_key *key, __u32 segs, __u6
 		fresh.first = now;
 		fresh.last = now;
 		if (!bpf_map_update_elem(&plain, key, &fresh, BPF_NOEXIST))
-			return;
+			return true;
 		value = bpf_map_lookup_elem(&plain, key);
 		if (!value) {
 			count->overflow_packets += segs;
-			return;
+			return true;
 		}
 	}
 	__sync_fetch_and_add(&value->packets, segs);
 	__sync_fetch_and_add(&value->bytes, bytes);
 	value->last = now;
+	return true;
 }
 
 #define METER meter_cache

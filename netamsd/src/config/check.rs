@@ -17,9 +17,6 @@ impl Config {
     /// Checks everything that the types do not express; [`Config::load`] and [`Config::parse`] have done so.
     pub fn validate(&self) -> Result<(), Problem> {
         not_empty("state", &self.state)?;
-        if self.mode == Mode::Divert && self.source == DataSource::Kernel {
-            return Err(Problem::DivertByKernel);
-        }
         self.kernel.interfaces.iter().try_for_each(|pattern| interfaces::check(pattern))?;
         let inexpressible = self.kernel.interfaces.iter().find(|pattern| !netfilter_pattern(pattern));
         if let Some(pattern) = inexpressible.filter(|_| self.source == DataSource::Nfqueue) {
@@ -46,7 +43,8 @@ impl Config {
         if self.accounting.charge == Charge::Inner && self.kernel.tunnels == Tunnels::Outer {
             return Err(Problem::ChargeWithoutTunnels);
         }
-        units::check(&self.units, self.accounting.charge)
+        units::check(&self.units, self.accounting.charge)?;
+        policies::check(self)
     }
 }
 

@@ -10,12 +10,16 @@ impl Default for Config {
             source: DataSource::Kernel,
             mode: Mode::Tee,
             default_policy: DefaultPolicy::Pass,
+            local_policy: None,
             kernel: KernelConfig::default(),
             nfqueue: NfqueueConfig::default(),
             accounting: AccountingConfig::default(),
             control: ControlConfig::default(),
             log: LogConfig::default(),
             units: Vec::new(),
+            policies: Vec::new(),
+            as_file: None,
+            files: Files::default(),
         }
     }
 }

@@ -92,9 +92,6 @@ pub enum Problem {
         .0.escape_debug()
     )]
     NetfilterPattern(String),
-    /// The kernel source does not enforce.
-    #[error("mode is \"divert\", but only source = \"nfqueue\" enforces, choose that or mode = \"tee\"")]
-    DivertByKernel,
     /// A chain would queue its packets twice.
     #[error("nfqueue.chains has `{0}` twice, remove one")]
     ChainTwice(&'static str),
@@ -141,6 +138,62 @@ pub enum Problem {
         /// What about it.
         problem: UnitProblem,
     },
+    /// Something about one policy.
+    #[error("policy `{}` {problem}", name.escape_debug())]
+    Policy {
+        /// Which policy.
+        name: String,
+        /// What about it.
+        problem: PolicyProblem,
+    },
+    /// A file that the configuration names.
+    #[error("{0}")]
+    File(String),
+}
+
+/// What is wrong with a policy; continues "policy `x` ...".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyProblem {
+    /// Nameless.
+    #[error("has an empty name, give it one")]
+    EmptyName,
+    /// The name would be taken for something else.
+    #[error("has a name that begins with ! or % or has a control character, give it another")]
+    Name,
+    /// Another policy has the name.
+    #[error("is there twice, rename one")]
+    Duplicate,
+    /// A number that no packet has.
+    #[error("has {value} in {key}, the largest is {max}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// As configured.
+        value: u32,
+        /// The largest.
+        max: u32,
+    },
+    /// AS 0 is nobody's (RFC 7607).
+    #[error("has 0 in as, which is no autonomous system, begin at 1")]
+    SystemZero,
+    /// Nothing tells which prefix is in which system.
+    #[error("has as, but as_file is missing, name a file of prefixes and their systems there")]
+    NoSystems,
+    /// A unit that is not configured.
+    #[error("has `{}` in units, but there is no unit of that name", .0.escape_debug())]
+    UnknownUnit(String),
+    /// A policy that is not configured.
+    #[error("refers to `{}`, but there is no policy of that name", .0.escape_debug())]
+    UnknownPolicy(String),
+    /// A mark that has no meaning there.
+    #[error("has `{}` in policy_or or policy_and, where % means nothing, remove it", .0.escape_debug())]
+    Stop(String),
+    /// A policy in itself; the way round.
+    #[error("is in a cycle of policies, {0}, remove one of these references")]
+    Cycle(String),
+    /// Too long for the evaluators.
+    #[error("takes {0} steps, at most {max} are looked at, use ranges or a file or divide it", max = kmod_bpf::MAX_RULES)]
+    Long(usize),
 }
 
 /// What is wrong with a unit; continues "unit `x` ...".
@@ -203,6 +256,28 @@ pub enum UnitProblem {
     /// A member that is not configured.
     #[error("has the member `{}`, but there is no unit of that name", .0.escape_debug())]
     UnknownMember(String),
+    /// A policy that is not configured.
+    #[error("has `{}` in {key}, but there is no policy of that name", policy.escape_debug())]
+    UnknownPolicy {
+        /// `acct_policy` or `fw_policy`.
+        key: &'static str,
+        /// As configured.
+        policy: String,
+    },
+    /// More than are looked at.
+    #[error("has {length} policies in {key}, at most {max} are looked at, join some by policy_or", max = kmod_bpf::MAX_LIST)]
+    LongList {
+        /// `acct_policy` or `fw_policy`.
+        key: &'static str,
+        /// How many.
+        length: usize,
+    },
+    /// A list that lets nothing pass.
+    #[error("has an empty fw_policy, which lets nothing pass, give it a policy or remove the key")]
+    EmptyList,
+    /// In too many units at once.
+    #[error("has an address that is in {0} units at once, at most {max} are looked at, leave some groups away", max = kmod_bpf::MAX_UNITS)]
+    Crowded(usize),
     /// A group in itself; the way round.
     #[error("is in a cycle of groups, {0}, remove one of these members")]
     Cycle(String),
@@ -283,12 +358,11 @@ fn printable(text: &str) -> String {
 /// Where the value is that a problem is about.
 fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
     let path = match problem {
-        Problem::Read(_) | Problem::Toml { .. } => return None,
+        Problem::Read(_) | Problem::Toml { .. } | Problem::File(_) => return None,
         Problem::NoInterfaces => "kernel",
         Problem::Range { key, .. } | Problem::NotPowerOfTwo { key, .. } | Problem::Empty(key) => key,
         Problem::LongSocket { .. } => "control.socket",
         Problem::Pattern(_) | Problem::LongPattern(_) | Problem::NetfilterPattern(_) => "kernel.interfaces",
-        Problem::DivertByKernel => "mode",
         Problem::ChainTwice(_) => "nfqueue.chains",
         Problem::QueueNumbers { .. } => "nfqueue.first_queue",
         Problem::Bits { key, .. } => key,
@@ -297,7 +371,8 @@ fn offset_of(document: &DeTable<'_>, problem: &Problem) -> Option<usize> {
             return offset_of_key(document, mark).or_else(|| offset_of_key(document, mask));
         }
         Problem::ChargeWithoutTunnels => "accounting.charge",
-        Problem::Unit { name, .. } => return offset_of_unit(document, name),
+        Problem::Unit { name, .. } => return offset_of_named(document, "unit", name),
+        Problem::Policy { name, .. } => return offset_of_named(document, "policy", name),
     };
     offset_of_key(document, path)
 }
@@ -311,10 +386,10 @@ fn offset_of_key(document: &DeTable<'_>, path: &str) -> Option<usize> {
     Some(value.span().start)
 }
 
-/// Of two units with the name, the second is the one too many.
-fn offset_of_unit(document: &DeTable<'_>, name: &str) -> Option<usize> {
-    let units = document.get("unit")?.get_ref().as_array()?;
-    let names = units.iter().filter_map(|unit| unit.get_ref().get("name"));
+/// A unit or policy by its name; of two, the second is the one too many.
+fn offset_of_named(document: &DeTable<'_>, kind: &str, name: &str) -> Option<usize> {
+    let all = document.get(kind)?.get_ref().as_array()?;
+    let names = all.iter().filter_map(|one| one.get_ref().get("name"));
     let mut same = names.filter(|value| value.get_ref().as_str() == Some(name));
     same.next_back().map(|value| value.span().start)
 }

@@ -8,8 +8,10 @@
 mod check;
 mod defaults;
 mod error;
+mod files;
 mod interfaces;
 mod nfqueue;
+mod policies;
 mod units;
 
 use std::path::{Path, PathBuf};
@@ -18,12 +20,12 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
-pub use error::{ConfigError, Position, Problem, UnitProblem};
+pub use error::{ConfigError, PolicyProblem, Position, Problem, UnitProblem};
 pub use interfaces::{interface_matches, netfilter_pattern};
 pub use nfqueue::{Backend, Chain, Fail, Gso, NfqueueConfig};
 
-use crate::policy::Zone;
-pub use crate::policy::{UnitConfig, UnitKind};
+use crate::policy::{Files, Zone};
+pub use crate::policy::{PolicyConfig, UnitConfig, UnitKind};
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -39,6 +41,8 @@ pub struct Config {
     pub mode: Mode,
     /// What becomes of a packet that no policy decides, in [`Mode::Divert`].
     pub default_policy: DefaultPolicy,
+    /// The same, if one of its sides is a unit; `None` is as `default_policy`.
+    pub local_policy: Option<DefaultPolicy>,
     /// The kernel source, and what both sources have in common: interfaces, sizes of the tables, tunnels.
     pub kernel: KernelConfig,
     /// The source of netfilter queues.
@@ -52,6 +56,14 @@ pub struct Config {
     /// Who traffic is charged to, in the order of the file.
     #[serde(rename = "unit")]
     pub units: Vec<UnitConfig>,
+    /// What units count and let pass, in the order of the file.
+    #[serde(rename = "policy")]
+    pub policies: Vec<PolicyConfig>,
+    /// File of prefixes and the autonomous systems that they are in.
+    pub as_file: Option<PathBuf>,
+    /// Contents of the files that policies name; not a key.
+    #[serde(skip)]
+    pub files: Files,
 }
 
 /// `[kernel]`: where packets are counted, and how by the kernel source.
@@ -219,9 +231,12 @@ impl Config {
     /// Reads and checks a file. The error names the file and, where there is one, the place in it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| Problem::Read(error.to_string()));
-        text.map_err(ConfigError::from)
+        let mut config = text
+            .map_err(ConfigError::from)
             .and_then(|text| Self::parse(&text))
-            .map_err(|error| error.in_file(path))
+            .map_err(|error| error.in_file(path))?;
+        config.files = files::read(&config, path.parent().unwrap_or(Path::new("")))?;
+        Ok(config)
     }
 
     /// Reads and checks the text of a file. The error names the place in it.

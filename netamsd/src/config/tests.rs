@@ -47,6 +47,7 @@ fn the_sample_names_every_key() {
         ("control", "[control]"),
         ("log", "[log]"),
         ("unit", "[[unit]]"),
+        ("policy", "[[policy]]"),
     ] {
         let error = Config::parse(&format!("{header}\nnonsense = 1")).unwrap_err().to_string();
         let (_, expected) = error.split_once("expected ").unwrap();
@@ -78,6 +79,7 @@ fn the_examples_of_the_sample_parse() {
             ("branch", UnitKind::Net),
             ("overlay", UnitKind::Net),
             ("all", UnitKind::Group),
+            ("student", UnitKind::Host),
         ]
     );
     assert_eq!(config.units[0].addresses[0].to_string(), "192.0.2.10/32");
@@ -92,6 +94,10 @@ fn the_examples_of_the_sample_parse() {
         ]
     );
     assert_eq!(config.units[7].members, ["server", "router", "lan"]);
+    let accounts: Vec<String> = config.units[8].acct_policy.iter().map(ToString::to_string).collect();
+    assert_eq!(accounts, ["%peering", "web", "!web"]);
+    assert_eq!(config.policies.len(), 12);
+    assert_eq!((config.local_policy, config.as_file), (Some(DefaultPolicy::Pass), Some("pfx2as.txt".into())));
 }
 
 #[test]
@@ -103,6 +109,8 @@ fn every_key_is_read() {
         source = "nfqueue"
         mode = "divert"
         default_policy = "drop"
+        local_policy = "pass"
+        as_file = "systems"
         [kernel]
         interfaces = ["wan*"]
         attach = "clsact"
@@ -147,6 +155,7 @@ fn every_key_is_read() {
         source: DataSource::Nfqueue,
         mode: Mode::Divert,
         default_policy: DefaultPolicy::Drop,
+        local_policy: Some(DefaultPolicy::Pass),
         kernel: KernelConfig {
             interfaces: vec!["wan*".to_owned()],
             attach: Attach::Clsact,
@@ -187,6 +196,9 @@ fn every_key_is_read() {
         },
         log: LogConfig { level: LogLevel::Trace },
         units: Vec::new(),
+        policies: Vec::new(),
+        as_file: Some("systems".into()),
+        files: Files::default(),
     };
     assert_eq!(config.unwrap(), expected);
 }
@@ -244,7 +256,8 @@ fn syntax_and_types() {
         (
             "[acounting]\ninterval_ms = 5000",
             "line 3, column 2: unknown field `acounting`, expected one of `state`, `timezone`, `source`, \
-             `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
+             `mode`, `default_policy`, `local_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`, \
+             `policy`, `as_file`",
         ),
         (
             "[control]\nothers_may_read = \"no\"",
@@ -258,7 +271,7 @@ fn syntax_and_types() {
         (
             "[[unit]]\nname = \"a\"\nkind = \"net\"\nadresses = []",
             "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`, \
-             `vlan`, `vlan_inner`, `gre_key`, `vni`",
+             `vlan`, `vlan_inner`, `gre_key`, `vni`, `acct_policy`, `fw_policy`, `no_local_pass`",
         ),
     ] {
         assert_eq!(sentence(rest), expected);
@@ -294,14 +307,13 @@ fn words_at_the_top() {
             "line 1, column 18: default_policy: unknown variant `deny`, expected `pass` or `drop`",
         ),
         (
-            "mode = \"divert\"",
-            "line 1, column 8: mode is \"divert\", but only source = \"nfqueue\" enforces, choose that or \
-             mode = \"tee\"",
+            "local_policy = \"deny\"",
+            "line 1, column 16: local_policy: unknown variant `deny`, expected `pass` or `drop`",
         ),
     ] {
         assert_eq!(Config::parse(&format!("{line}\n{end}")).unwrap_err().to_string(), expected);
     }
-    for source in ["nfqueue", "off"] {
+    for source in ["kernel", "nfqueue", "off"] {
         let config = Config::parse(&format!("source = {source:?}\nmode = \"divert\"\n{end}")).unwrap();
         assert_eq!(config.mode, Mode::Divert, "{source}");
     }

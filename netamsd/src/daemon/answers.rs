@@ -12,7 +12,7 @@ use super::{snapshot::Snapshot, sources};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, NfqueueConfig},
     flow::{self, Counters},
-    policy::{UnitConfig, Units, Zone},
+    policy::{Engine, UnitConfig},
     source::unix_ms,
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
 };
@@ -34,10 +34,8 @@ pub struct Context {
     pub debug: u8,
     /// Configured units, in order.
     pub configured: Vec<UnitConfig>,
-    /// The same, for lookups.
-    pub units: Arc<Units>,
-    /// Zone in which days are cut.
-    pub zone: Zone,
+    /// The same, for lookups, and the policies.
+    pub engine: Arc<Engine>,
     /// State folder.
     pub state: PathBuf,
 }
@@ -108,7 +106,7 @@ fn info(context: &Context, snapshot: &Snapshot) -> Info {
 fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flows, Error> {
     let unit = match &query.unit {
         None => None,
-        Some(name) => Some(context.units.ranges(name).ok_or_else(|| unknown_unit(context, name))?),
+        Some(name) => Some(context.engine.units().ranges(name).ok_or_else(|| unknown_unit(context, name))?),
     };
     let selection = FlowSelection {
         unit,
@@ -165,8 +163,8 @@ fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
     let since = |from| -> Result<std::collections::HashMap<String, flow::InOut>, Error> {
         Ok(reader.unit_totals(from).map_err(store)?.into_iter().collect())
     };
-    let today = since(Some(context.zone.day_start(now)))?;
-    let month = since(Some(context.zone.month_start(now)))?;
+    let today = since(Some(context.engine.zone().day_start(now)))?;
+    let month = since(Some(context.engine.zone().month_start(now)))?;
     let total = since(None)?;
     let of = |totals: &std::collections::HashMap<String, flow::InOut>, name: &str| {
         let counts = totals.get(name).copied().unwrap_or_default();
@@ -211,7 +209,7 @@ fn store(e: StoreError) -> Error {
 }
 
 fn unknown_unit(context: &Context, name: &str) -> Error {
-    let known = context.units.names().join(", ");
+    let known = context.engine.units().names().join(", ");
     let known =
         if known.is_empty() { "none is configured".to_owned() } else { format!("configured are {known}") };
     Error::Invalid(format!("there is no unit `{name}`; {known}"))

@@ -19,7 +19,7 @@ use super::meter::Meter;
 use crate::{
     config::DataSource,
     flow::{Batch, Counters, Source},
-    policy::{Units, Zone},
+    policy::Engine,
     source::{
         Clock,
         kernel::{KernelError, maps},
@@ -201,6 +201,7 @@ impl Meter {
             _ => {}
         }
         self.trouble = trouble;
+        self.settle_verdicts();
         self.rates.sample(&self.totals());
     }
 
@@ -218,15 +219,15 @@ impl Meter {
     }
 
     fn drain_former(&mut self) -> Result<(), DrainError> {
-        let (units, zone, writer, now) = (&self.units, &self.zone, &mut self.writer, unix_ms());
+        let (engine, writer, now) = (&self.engine, &mut self.writer, unix_ms());
         while let (Some(tables), Some(kernel)) = (self.former.last_mut(), &self.kernel) {
-            empty(tables, || Ok(kernel.clock()?), units, zone, writer, now)?;
+            empty(tables, || Ok(kernel.clock()?), engine, writer, now)?;
             if let Some(tables) = self.former.pop() {
                 maps::remove(tables.dir()).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
         }
         while let Some(tables) = self.nfqueue.former().last_mut() {
-            empty(tables, || Ok(NfqueueSource::clock()), units, zone, writer, now)?;
+            empty(tables, || Ok(NfqueueSource::clock()), engine, writer, now)?;
             if let Some(tables) = self.nfqueue.former().pop() {
                 nfqueue::remove(&tables).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
@@ -252,7 +253,7 @@ impl Meter {
         kernel.tables().turn()?;
         let clock = kernel.clock()?;
         let batch = read(kernel.tables(), &clock)?;
-        commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms())?;
+        commit(&batch, &self.engine, &mut self.writer, unix_ms())?;
         Ok(kernel.tables().committed()?)
     }
 
@@ -336,7 +337,7 @@ impl Meter {
             self.reference.settle(&before, &mut batch.counters, look, last, Instant::now());
             former = look.rules.clone().map(|rules| self.writer.set_rule_counters(rules));
         }
-        if let Err(e) = commit(&batch, &self.units, &self.zone, &mut self.writer, unix_ms()) {
+        if let Err(e) = commit(&batch, &self.engine, &mut self.writer, unix_ms()) {
             // The batch is offered again without what the rules have counted, which is asked anew then.
             self.reference.unsettled();
             if let Some(former) = former {
@@ -361,29 +362,22 @@ fn read<B: Backing>(tables: &Tables<B>, clock: &Clock) -> Result<Batch, DrainErr
     Ok(batch)
 }
 
-fn commit(
-    batch: &Batch,
-    units: &Units,
-    zone: &Zone,
-    writer: &mut Writer,
-    now: i64,
-) -> Result<(), DrainError> {
-    Ok(writer.commit(batch, &units.charge(batch, zone, now), now)?)
+fn commit(batch: &Batch, engine: &Engine, writer: &mut Writer, now: i64) -> Result<(), DrainError> {
+    Ok(writer.commit(batch, &engine.charge(batch, now), now)?)
 }
 
 /// Commits both halves of tables that nobody fills any more.
 fn empty<B: Backing>(
     tables: &mut Tables<B>,
     clock: impl Fn() -> Result<Clock, DrainError>,
-    units: &Units,
-    zone: &Zone,
+    engine: &Engine,
     writer: &mut Writer,
     now: i64,
 ) -> Result<(), DrainError> {
     let halves = if tables.owes() { 2 } else { 1 };
     for _ in 0..halves {
         tables.turn()?;
-        commit(&read(tables, &clock()?)?, units, zone, writer, now)?;
+        commit(&read(tables, &clock()?)?, engine, writer, now)?;
         tables.committed()?;
     }
     Ok(())

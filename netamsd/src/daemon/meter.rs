@@ -18,7 +18,7 @@ use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot, swi
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, OnExit},
     flow::{Counters, Source},
-    policy::{Units, Zone},
+    policy::{Engine, UnitId},
     source::{
         Notice,
         kernel::{KernelSource, Tables},
@@ -46,6 +46,8 @@ pub enum Order {
     SetSource(DataSource, Answer),
     /// Do this with packets that no policy decides.
     SetDefaultPolicy(DefaultPolicy, Answer),
+    /// Block this unit, or no longer.
+    SetBlocked(UnitId, bool, Answer),
     /// Interfaces have appeared, vanished or changed.
     LinksChanged,
     /// End.
@@ -58,10 +60,8 @@ pub struct Setup {
     pub kernel: Option<KernelSource>,
     /// The source in user space, not started.
     pub nfqueue: NfqueueSource,
-    /// The units.
-    pub units: Arc<Units>,
-    /// Zone in which hours are cut.
-    pub zone: Zone,
+    /// The units and policies.
+    pub engine: Arc<Engine>,
     /// The store's writer.
     pub writer: Writer,
     /// Time between two drains.
@@ -72,6 +72,8 @@ pub struct Setup {
     pub mode: Mode,
     /// What happens to packets that no policy decides.
     pub default_policy: DefaultPolicy,
+    /// The same for those of units, where it is another.
+    pub local_policy: Option<DefaultPolicy>,
 }
 
 /// State of the meter thread.
@@ -99,8 +101,8 @@ pub struct Meter {
     pub(super) passed: Option<Passed>,
     pub(super) mode: Mode,
     pub(super) default_policy: DefaultPolicy,
-    pub(super) units: Arc<Units>,
-    pub(super) zone: Zone,
+    pub(super) local_policy: Option<DefaultPolicy>,
+    pub(super) engine: Arc<Engine>,
     pub(super) writer: Writer,
     pub(super) trouble: Option<String>,
     pub(super) notices: Vec<(i64, Source, Notice)>,
@@ -157,8 +159,8 @@ impl Meter {
             passed: None,
             mode: setup.mode,
             default_policy: setup.default_policy,
-            units: setup.units,
-            zone: setup.zone,
+            local_policy: setup.local_policy,
+            engine: setup.engine,
             writer,
             trouble: None,
             notices: Vec::new(),
@@ -196,6 +198,7 @@ impl Meter {
         let mut next_drain = Instant::now();
         let mut next_watch = Instant::now() + WATCH;
         loop {
+            self.keep_schedules();
             let now = Instant::now();
             if now >= next_drain {
                 self.drain(false);
@@ -220,6 +223,10 @@ impl Meter {
                     let done = self.set_default_policy(policy);
                     let _ = answer.send(done.map(|()| self.snapshot()));
                 }
+                Ok(Order::SetBlocked(unit, blocked, answer)) => {
+                    let done = self.set_blocked(unit, blocked);
+                    let _ = answer.send(done.map(|()| self.snapshot()));
+                }
                 Ok(Order::LinksChanged) => self.watch_hooks(),
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -228,11 +235,26 @@ impl Meter {
         self.end();
     }
 
-    /// A tick, or less when the hour ends before: a batch then belongs to one hour.
+    /// A tick, or less when the hour ends before or a schedule changes: a batch then belongs to one hour, and each of its
+    /// packets to the same policies.
     fn until_next_drain(&self) -> Duration {
         let now = unix_ms();
-        let hour = u64::try_from(self.zone.next_hour(now) - now).unwrap_or(0);
-        self.interval.min(Duration::from_millis(hour.max(1)))
+        let hour = self.engine.zone().next_hour(now);
+        let next = self.engine.next_change(now).map_or(hour, |change| change.min(hour));
+        let until = u64::try_from(next - now).unwrap_or(0);
+        self.interval.min(Duration::from_millis(until.max(1)))
+    }
+
+    /// Lets schedules change when it is time.
+    fn keep_schedules(&mut self) {
+        let now = unix_ms();
+        if self.engine.would_tick(now)
+            && let Err(e) = self.change_verdicts(|engine| {
+                engine.tick(now);
+            })
+        {
+            warn!("{e}");
+        }
     }
 
     fn watch(&mut self) {

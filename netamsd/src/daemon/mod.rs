@@ -22,6 +22,7 @@ mod setup;
 mod snapshot;
 mod sources;
 mod switch;
+mod verdicts;
 
 use std::{
     sync::{Arc, mpsc},
@@ -40,14 +41,16 @@ use self::{
 };
 pub use self::{
     drain::DrainError,
-    setup::{absent_interfaces, cleanup, nfqueue_options, source_options, store_config},
+    setup::{
+        absent_interfaces, cleanup, engine, kernel_policies, nfqueue_options, source_options, store_config,
+    },
     switch::SwitchError,
 };
 use crate::{
-    config::{Config, DataSource, DefaultPolicy, LogLevel},
+    config::{Config, ConfigError, DataSource, DefaultPolicy, LogLevel},
     control::{ControlError, Server},
     flow::Source,
-    policy::Units,
+    policy::{Engine, UnitId},
     source::{
         Notice,
         kernel::{KernelError, KernelSource, Monitor},
@@ -65,6 +68,9 @@ const ORDERS: usize = 8;
 /// Why the daemon ended, or did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// The policies.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// Capabilities, locks.
     #[error(transparent)]
     Sys(#[from] SysError),
@@ -102,8 +108,12 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     sys::require_capabilities(needs_kernel(config))?;
     let _locks = sys::lock(&config.state)?;
     let zone = config.timezone;
-    let units = Arc::new(Units::new(&config.units));
+    let engine = Arc::new(engine(config)?);
     let writer = Writer::open(&config.state, store_config(config))?;
+    for (unit, blocked) in (0..).map(UnitId).zip(writer.blocked()?) {
+        engine.set_blocked(unit, blocked);
+    }
+    engine.tick(unix_ms());
     let id = writer.node_id();
     let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
@@ -111,20 +121,20 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
 
     // Before programs are attached, so that no interface appears unnoticed in between.
     let monitor = Monitor::new()?;
-    let (nfqueue, queue_notices) = NfqueueSource::open(nfqueue_options(config, &units, u64::from(id)))?;
-    let (kernel, notices) = open_kernel(config, &units, u64::from(id))?;
+    let (nfqueue, queue_notices) = NfqueueSource::open(nfqueue_options(config, &engine, u64::from(id)))?;
+    let (kernel, notices) = open_kernel(config, &engine, u64::from(id))?;
     sys::drop_capabilities(&[&config.state, &config.control.socket, &config.kernel.bpffs])?;
 
     let mut meter = Meter::new(Setup {
         kernel,
         nfqueue,
-        units: Arc::clone(&units),
-        zone,
+        engine: Arc::clone(&engine),
         writer,
         interval: Duration::from_millis(u64::from(config.accounting.interval_ms)),
         on_exit: config.kernel.on_exit,
         mode: config.mode,
         default_policy: config.default_policy,
+        local_policy: config.local_policy,
     })?;
     meter.note(Source::Kernel, notices);
     meter.note(Source::Nfqueue, queue_notices);
@@ -149,8 +159,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
             _ => 0,
         },
         configured: config.units.clone(),
-        units,
-        zone,
+        engine,
         state: config.state.clone(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -235,10 +244,10 @@ pub fn needs_kernel(config: &Config) -> bool {
 /// The kernel source; queues alone can do without it, and then let the kernel cut super-packets. So can no source at all.
 fn open_kernel(
     config: &Config,
-    units: &Units,
+    engine: &Engine,
     store: u64,
 ) -> Result<(Option<KernelSource>, Vec<Notice>), DaemonError> {
-    match KernelSource::open(source_options(config, units, store), unix_ms()) {
+    match KernelSource::open(source_options(config, engine, store), unix_ms()) {
         Ok((kernel, notices)) => Ok((Some(kernel), notices)),
         Err(e) if !needs_kernel(config) => {
             warn!("super-packets are cut before they are queued, and the source kernel cannot be had: {e}");

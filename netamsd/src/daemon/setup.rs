@@ -1,14 +1,20 @@
 //! From the configuration to what each part is set up with, and back to nothing by `--cleanup`.
 
+use std::sync::Arc;
+
 use tracing::warn;
 
 use super::DaemonError;
 use crate::{
-    config::{self, Attach, Config, DataSource, Fail, interface_matches},
+    config::{
+        self, Attach, Config, ConfigError, DataSource, DefaultPolicy, Fail, Mode, PolicyProblem, Problem,
+        interface_matches,
+    },
     control,
-    policy::{Units, Zone},
+    flow::{FlowKey, Prefix, Scope, Source},
+    policy::{Engine, EngineSetup, PrefixList, Undecided, Verdict, Zone},
     source::{
-        Tunnels,
+        Judge, Tunnels,
         kernel::{self, Duty, KernelError, Marks, Style, flag},
         nfqueue::{self, GsoMode, rules},
     },
@@ -16,8 +22,53 @@ use crate::{
     sys,
 };
 
+/// The policy engine as configured; nobody is blocked yet.
+///
+/// # Errors
+/// When a policy is too long, which the configuration's check refuses.
+pub fn engine(config: &Config) -> Result<Engine, ConfigError> {
+    let setup = EngineSetup {
+        units: &config.units,
+        policies: &config.policies,
+        files: &config.files,
+        zone: config.timezone,
+        undecided: undecided(config, config.default_policy),
+    };
+    Engine::new(setup).map_err(|e| {
+        let name = config.policies[e.policy].name.clone();
+        Problem::Policy { name, problem: PolicyProblem::Long(e.rules) }.into()
+    })
+}
+
+/// What becomes of packets that no list decides, with this default.
+pub(super) fn undecided(config: &Config, default: DefaultPolicy) -> Undecided {
+    let local = config.local_policy.unwrap_or(default);
+    Undecided { drop_all: default == DefaultPolicy::Drop, drop_local: local == DefaultPolicy::Drop }
+}
+
+/// What the programs judge packets by; `prefixes` are those of their classes.
+pub fn kernel_policies(engine: &Engine, prefixes: &[Prefix]) -> kernel::Policies {
+    let (class_units, words) = engine.class_words(prefixes);
+    let program = engine.program();
+    let list = |list: &PrefixList| {
+        let prefix = |(address, len, value)| (Prefix { scope: Scope::ANY, address, len }, value);
+        list.prefixes().map(prefix).collect()
+    };
+    kernel::Policies {
+        class_units: class_units.into_iter().map(u64::from).collect(),
+        words: words.into_iter().map(u64::from).collect(),
+        units: program.units.clone(),
+        rules: program.rules.clone(),
+        lists: program.lists.iter().map(list).collect(),
+        schedules: engine.state().schedules.len(),
+    }
+}
+
 /// Options of the kernel source as configured.
-pub fn source_options(config: &Config, units: &Units, store: u64) -> kernel::Options {
+pub fn source_options(config: &Config, engine: &Engine, store: u64) -> kernel::Options {
+    let prefixes = engine.units().prefixes();
+    let enforce = config.mode == Mode::Divert;
+    let state = engine.state();
     let patterns = config.kernel.interfaces.clone();
     kernel::Options {
         wanted: Box::new(move |name| interface_matches(&patterns, name)),
@@ -35,13 +86,17 @@ pub fn source_options(config: &Config, units: &Units, store: u64) -> kernel::Opt
         store,
         marks: Marks { handover: config.nfqueue.handover_mark, stamp: config.nfqueue.stamp_mask },
         tunnels: tunnels(config),
-        prefixes: units.prefixes(),
+        policies: enforce.then(|| kernel_policies(engine, &prefixes)),
+        state: (state.flags.clone(), state.schedules.clone()),
+        prefixes,
     }
 }
 
 /// Options of the source in user space as configured.
-pub fn nfqueue_options(config: &Config, units: &Units, store: u64) -> nfqueue::Options {
+pub fn nfqueue_options(config: &Config, engine: &Arc<Engine>, store: u64) -> nfqueue::Options {
     let c = &config.nfqueue;
+    let judging = Arc::clone(engine);
+    let passes = move |key: &FlowKey| judging.verdict(key, Source::Nfqueue) == Verdict::Pass;
     nfqueue::Options {
         chains: c
             .chains
@@ -78,7 +133,8 @@ pub fn nfqueue_options(config: &Config, units: &Units, store: u64) -> nfqueue::O
         spill: config.kernel.spill,
         store,
         tunnels: tunnels(config),
-        prefixes: units.prefixes(),
+        prefixes: engine.units().prefixes(),
+        judge: (config.mode == Mode::Divert).then(|| Judge::new(passes)),
     }
 }
 
@@ -99,6 +155,7 @@ pub fn store_config(config: &Config) -> StoreConfig {
         active_timeout_s: config.accounting.active_timeout_s,
         keep_flows_days: config.accounting.keep_flows_days,
         units: config.units.iter().map(unit).collect(),
+        policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
     }
 }
 

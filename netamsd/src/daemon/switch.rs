@@ -19,7 +19,7 @@ use super::{
     rates::Rates,
 };
 use crate::{
-    config::{DataSource, DefaultPolicy, Mode},
+    config::DataSource,
     flow::{Counters, Source},
     source::{
         Notice,
@@ -52,9 +52,6 @@ pub enum SwitchError {
     /// There is no kernel source.
     #[error("the kernel source could not be set up when the daemon started; see its messages")]
     NoKernel,
-    /// Only queues can drop.
-    #[error("mode \"divert\" is enforced by the source nfqueue only; set mode = \"tee\"")]
-    Divert,
     /// Neither what was asked for can be had, nor what was there before.
     #[error("{why}, and the source {from} cannot be had back: {worse}; ask for the one that is wanted again")]
     Stranded {
@@ -194,9 +191,6 @@ impl Meter {
         if programs && self.kernel.is_none() {
             return Err(SwitchError::NoKernel);
         }
-        if source == DataSource::Kernel && self.mode == Mode::Divert {
-            return Err(SwitchError::Divert);
-        }
         Ok(())
     }
 
@@ -257,13 +251,12 @@ impl Meter {
     }
 
     fn count_by_queues(&mut self) -> Result<(), SwitchError> {
-        let drop = self.mode == Mode::Divert && self.default_policy == DefaultPolicy::Drop;
         if self.nfqueue.offloads() {
             if self.queues_count() {
                 self.hand_over_to_kernel()?;
             }
             self.command(0, Duty::Meter)?;
-            self.nfqueue.set_drop(drop)?;
+            self.nfqueue.judge_anew()?;
             self.nfqueue.start(false)?;
             self.install(&self.nfqueue.usual_gate())?;
             return Ok(());
@@ -279,7 +272,7 @@ impl Meter {
             (0, true) => Duty::Meter,
             _ => Duty::MeterAndStamp,
         };
-        self.nfqueue.set_drop(drop)?;
+        self.nfqueue.judge_anew()?;
         self.nfqueue.mark_counted(counting)?;
         self.command(stamp | if counting { flag::HANDOVER } else { flag::PAUSED }, duty)?;
         // From here on every packet that the programs have counted is marked, and each super-packet has its size. Where a
@@ -385,37 +378,6 @@ impl Meter {
 
     fn wanted_stamp(&self) -> u32 {
         if self.nfqueue.options().gso == GsoMode::Auto { flag::STAMP } else { 0 }
-    }
-
-    /// Does this with packets that no policy decides, from now on; running connections are decided anew. After an error the
-    /// former policy is in force, unless the error is [`SwitchError::Undecided`].
-    pub(super) fn set_default_policy(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
-        if self.mode == Mode::Tee && policy == DefaultPolicy::Drop {
-            return Err(SwitchError::Tee);
-        }
-        if let Err(e) = self.enforce(policy) {
-            return Err(match self.enforce(self.default_policy) {
-                Ok(()) => e,
-                Err(worse) => SwitchError::Undecided { why: e.into(), worse: worse.into() },
-            });
-        }
-        if policy != self.default_policy {
-            let detail =
-                format!("default policy is {}", if policy == DefaultPolicy::Drop { "drop" } else { "pass" });
-            info!("{detail}");
-            self.notices.push((unix_ms(), Source::Nfqueue, Notice::new("default_policy", detail, 0)));
-        }
-        self.default_policy = policy;
-        Ok(())
-    }
-
-    fn enforce(&mut self, policy: DefaultPolicy) -> Result<(), SwitchError> {
-        self.nfqueue.set_drop(self.mode == Mode::Divert && policy == DefaultPolicy::Drop)?;
-        if self.ruled && self.nfqueue.offloads() {
-            self.nfqueue.set_gate(&self.nfqueue.usual_gate())?;
-            self.reading = None;
-        }
-        Ok(())
     }
 
     /// Brings rules back that somebody removed, with what passed meanwhile on record.

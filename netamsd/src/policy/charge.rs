@@ -7,8 +7,81 @@ use std::net::Ipv6Addr;
 
 use rustc_hash::FxHashMap;
 
-use super::{Units, Zone};
-use crate::flow::{Batch, FlowDelta, InOut, Layer, UnitCharge};
+use super::program::{Side, Verdict};
+use super::{Engine, Units, Zone};
+use crate::flow::{Account, Batch, FlowDelta, InOut, Layer, UnitCharge};
+
+impl Engine {
+    /// What a batch adds to the accounts of each unit: its traffic ([`Units::charge`]), what of it policies hold for, and
+    /// what was dropped. Ascending by unit, account and hour; overflow is in no account of a policy.
+    pub fn charge(&self, batch: &Batch, now_ms: i64) -> Vec<UnitCharge> {
+        let mut charges = self.units().charge(batch, &self.zone, now_ms);
+        let mut sums: FxHashMap<(u32, Account, i64), InOut> = FxHashMap::default();
+        if self.has_accounts() {
+            self.charge_policies(batch, &mut sums);
+        }
+        self.charge_dropped(batch, &mut sums);
+        charges.extend(sums.into_iter().map(|((unit, account, hour_ms), counts)| UnitCharge {
+            unit,
+            account,
+            hour_ms,
+            counts,
+        }));
+        charges.sort_unstable_by_key(|charge| (charge.unit, charge.account, charge.hour_ms));
+        charges
+    }
+
+    fn charge_policies(&self, batch: &Batch, sums: &mut FxHashMap<(u32, Account, i64), InOut>) {
+        let (mut hour, mut steady, mut schedules) = (0..0, 0..0, Vec::new());
+        let mut policies = Vec::new();
+        for flow in batch.flows.iter().filter(|flow| is_charged(flow, batch.charged)) {
+            let ms = flow.last_ms;
+            if !hour.contains(&ms) {
+                hour = self.zone.hour_start(ms)..self.zone.next_hour(ms);
+            }
+            if !steady.contains(&ms) {
+                steady = ms..self.next_change(ms).unwrap_or(i64::MAX);
+                schedules = self.schedules_at(ms);
+            }
+            let subject = self.subject(&flow.key, batch.source);
+            for side in Side::BOTH {
+                for unit in subject.units_of(side) {
+                    self.counted_by(*unit, &subject, side, &schedules, &mut policies);
+                    for policy in &policies {
+                        let sum = sums.entry((unit.0, Account::Policy(*policy), hour.start)).or_default();
+                        add(sum, side, flow);
+                    }
+                }
+            }
+        }
+    }
+
+    fn charge_dropped(&self, batch: &Batch, sums: &mut FxHashMap<(u32, Account, i64), InOut>) {
+        for flow in &batch.dropped {
+            let hour = self.zone.hour_start(flow.last_ms);
+            let subject = self.subject(&flow.key, batch.source);
+            let account = Account::Dropped(self.reason(&subject).map_or(CHANGED, Verdict::name));
+            for side in Side::BOTH {
+                for unit in subject.units_of(side) {
+                    add(sums.entry((unit.0, account, hour)).or_default(), side, flow);
+                }
+            }
+        }
+    }
+}
+
+/// The reason of drops that policies have had which are no longer in force.
+const CHANGED: &str = "changed";
+
+/// Out of the source's unit, into the destination's.
+fn add(sum: &mut InOut, side: Side, flow: &FlowDelta) {
+    let (packets, bytes) = match side {
+        Side::Source => (&mut sum.out_packets, &mut sum.out_bytes),
+        Side::Destination => (&mut sum.in_packets, &mut sum.in_bytes),
+    };
+    *packets += flow.packets;
+    *bytes += flow.bytes;
+}
 
 impl Units {
     /// What a batch adds to each unit, one entry a unit and hour, ascending.
@@ -57,7 +130,12 @@ impl Units {
         let charge = |((unit, hour_ms), sums): ((u32, i64), [i64; 4])| {
             // Below 0 only where a former configuration had other scopes, whose overflow cannot be told apart.
             let [in_packets, in_bytes, out_packets, out_bytes] = sums.map(|sum| sum.max(0) as u64);
-            UnitCharge { unit, hour_ms, counts: InOut { in_packets, in_bytes, out_packets, out_bytes } }
+            UnitCharge {
+                unit,
+                account: Account::Traffic,
+                hour_ms,
+                counts: InOut { in_packets, in_bytes, out_packets, out_bytes },
+            }
         };
         let mut charges: Vec<_> = by_unit.into_iter().map(charge).collect();
         charges.sort_unstable_by_key(|charge| (charge.unit, charge.hour_ms));
@@ -123,9 +201,9 @@ mod tests {
             flow("192.0.2.1", "192.0.2.2", 9, 900, 8),
         ];
         let expected = [
-            UnitCharge { unit: 0, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
-            UnitCharge { unit: 1, hour_ms: 0, counts: counts(3, 3000, 2, 200) },
-            UnitCharge { unit: 2, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
+            UnitCharge { unit: 0, account: Account::Traffic, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
+            UnitCharge { unit: 1, account: Account::Traffic, hour_ms: 0, counts: counts(3, 3000, 2, 200) },
+            UnitCharge { unit: 2, account: Account::Traffic, hour_ms: 0, counts: counts(3, 3000, 3, 240) },
         ];
         assert_eq!(charge(&Batch { flows, ..Batch::default() }, 0), expected);
     }
@@ -134,9 +212,9 @@ mod tests {
     fn a_unit_with_both_sides_gets_both() {
         let inside = Batch { flows: vec![flow("10.0.0.2", "10.0.0.1", 2, 200, 5)], ..Batch::default() };
         let expected = [
-            UnitCharge { unit: 0, hour_ms: 0, counts: counts(2, 200, 2, 200) },
-            UnitCharge { unit: 1, hour_ms: 0, counts: counts(2, 200, 0, 0) },
-            UnitCharge { unit: 2, hour_ms: 0, counts: counts(2, 200, 2, 200) },
+            UnitCharge { unit: 0, account: Account::Traffic, hour_ms: 0, counts: counts(2, 200, 2, 200) },
+            UnitCharge { unit: 1, account: Account::Traffic, hour_ms: 0, counts: counts(2, 200, 0, 0) },
+            UnitCharge { unit: 2, account: Account::Traffic, hour_ms: 0, counts: counts(2, 200, 2, 200) },
         ];
         assert_eq!(charge(&inside, 0), expected);
 
@@ -166,9 +244,19 @@ mod tests {
             overflow(Scope::ANY, "192.0.2.1", counts(9, 9, 9, 9)),
         ];
         let expected = [
-            UnitCharge { unit: 0, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
-            UnitCharge { unit: 1, hour_ms: HOUR_MS, counts: counts(1, 10, 2, 20) },
-            UnitCharge { unit: 2, hour_ms: HOUR_MS, counts: counts(5, 50, 10, 100) },
+            UnitCharge {
+                unit: 0,
+                account: Account::Traffic,
+                hour_ms: HOUR_MS,
+                counts: counts(5, 50, 10, 100),
+            },
+            UnitCharge { unit: 1, account: Account::Traffic, hour_ms: HOUR_MS, counts: counts(1, 10, 2, 20) },
+            UnitCharge {
+                unit: 2,
+                account: Account::Traffic,
+                hour_ms: HOUR_MS,
+                counts: counts(5, 50, 10, 100),
+            },
         ];
         assert_eq!(charge(&Batch { overflow, ..Batch::default() }, HOUR_MS + 1), expected);
     }
@@ -227,7 +315,7 @@ mod tests {
             overflow(ten, "10.0.0.0", counts(2, 200, 0, 0)),
         ];
         let charges = units.charge(&Batch { overflow, ..Batch::default() }, &Zone::parse("UTC").unwrap(), 0);
-        let charge = |unit, counts| UnitCharge { unit, hour_ms: 0, counts };
+        let charge = |unit, counts| UnitCharge { unit, account: Account::Traffic, hour_ms: 0, counts };
         assert_eq!(
             charges,
             [

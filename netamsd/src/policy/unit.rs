@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
+use super::conditions::Reference;
 use crate::flow::{Encapsulation, Scope, Tunnel};
 
 /// One unit. `Config::validate` checks that the parts fit the kind and each other.
@@ -30,6 +31,14 @@ pub struct UnitConfig {
     pub gre_key: Option<u32>,
     /// Only packets in VXLAN or Geneve with this network identifier.
     pub vni: Option<u32>,
+    /// Each of these policies that holds for a packet counts it.
+    #[serde(default)]
+    pub acct_policy: Vec<Reference>,
+    /// Packets pass if one of these policies holds, and only then.
+    pub fw_policy: Option<Vec<Reference>>,
+    /// Packets that no list decides are not treated as local ones because of this unit.
+    #[serde(default)]
+    pub no_local_pass: bool,
 }
 
 impl UnitConfig {
@@ -90,7 +99,7 @@ pub enum PrefixError {
 }
 
 /// Either a prefix, or an address as the prefix of full length.
-fn parse_prefix(text: &str) -> Result<IpNet, PrefixError> {
+pub(super) fn parse_prefix(text: &str) -> Result<IpNet, PrefixError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }
@@ -98,7 +107,7 @@ fn parse_prefix(text: &str) -> Result<IpNet, PrefixError> {
     if net == net.trunc() { Ok(net) } else { Err(PrefixError::HostBits(net)) }
 }
 
-fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+pub(super) fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let prefixes = Vec::<Prefix>::deserialize(deserializer)?;
     Ok(prefixes.into_iter().map(|prefix| prefix.0).collect())
 }

@@ -15,6 +15,7 @@ use std::net::Ipv6Addr;
 
 use rustc_hash::FxHashMap;
 
+pub(super) use self::owners::{Block, V4_MAPPED};
 use self::owners::{Weight, owners};
 use self::ranges::Ranges;
 use super::unit::UnitConfig;
@@ -99,6 +100,12 @@ impl Units {
     /// packet that adds up to once for each unit that it belongs to.
     pub(super) fn of_class(&self, class: u32) -> &[(UnitId, Weight)] {
         &self.classes[class as usize].units
+    }
+
+    /// The class with most units: the first of these, and how many there are.
+    pub fn most_of_a_class(&self) -> Option<(UnitId, usize)> {
+        let most = self.classes.iter().max_by_key(|class| class.units.len())?;
+        most.units.first().map(|(unit, _)| (*unit, most.units.len()))
     }
 
     /// Every class as its scope, an address and the length of its prefix, v4-mapped for IPv4, each prefix once.

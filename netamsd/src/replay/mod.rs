@@ -24,7 +24,6 @@ use crate::{
     config::{Charge, Config, ConfigError, Tunnels},
     daemon,
     flow::Counters,
-    policy::Units,
     source::{
         self,
         replay::{
@@ -131,7 +130,7 @@ fn into_store(
     interrupted: &Arc<AtomicBool>,
 ) -> Result<(), ReplayError> {
     let folder = place.folder();
-    let units = Units::new(&config.units);
+    let engine = daemon::engine(config)?;
     // Old captures are not to be deleted because they are old.
     let settings = StoreConfig { keep_flows_days: 0, ..daemon::store_config(config) };
     let mut writer = Writer::open_with(folder, settings, place.durability())?;
@@ -143,7 +142,7 @@ fn into_store(
     let mut counters = Counters::default();
     while let Some(batch) = replay.next_batch().map_err(unreadable)? {
         let now = batch.flows.iter().map(|flow| flow.last_ms).max().unwrap_or_default();
-        writer.commit(&batch, &units.charge(&batch, &config.timezone, now), now)?;
+        writer.commit(&batch, &engine.charge(&batch, now), now)?;
         counters.add(&batch.counters);
         progress.show(counters.packets_in);
         if interrupted.load(Ordering::Relaxed) {
@@ -167,7 +166,7 @@ fn into_store(
         span_ms: replay.span_ms(),
         inner: tunnels(arguments, config) != source::Tunnels::Outer,
         zone: &config.timezone,
-        units: units.names(),
+        units: engine.units().names(),
         after: before,
         top: arguments.top,
     };

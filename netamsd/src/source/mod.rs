@@ -4,6 +4,7 @@
 
 mod clock;
 mod fragments;
+mod judge;
 pub mod kernel;
 mod mapping;
 pub mod nfqueue;
@@ -13,6 +14,7 @@ pub mod tables;
 use std::io::{self, Read};
 
 pub use clock::{Clock, unix_ms};
+pub use judge::Judge;
 pub use tables::Tunnels;
 
 /// Random odd numbers: seeds of hashes, identities of tables.

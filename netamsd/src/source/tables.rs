@@ -346,29 +346,14 @@ impl<B: Backing> Tables<B> {
         for set in unsafe { self.memory.flows.part(from, len) } {
             for way in (0..WAYS).filter(|&way| set.first[way] != 0) {
                 let slot = &set.slot[way];
-                batch.flows.push(FlowDelta {
-                    key: flow_key(&slot.key),
-                    estimated: slot.key.flags & key_flag::ESTIMATED != 0,
-                    carrier: slot.key.flags & key_flag::CARRIER != 0,
-                    packets: slot.packets.into(),
-                    bytes: slot.bytes,
-                    first_ms: clock.stamp_to_unix_ms(set.first[way]),
-                    last_ms: clock.stamp_to_unix_ms(slot.last),
-                });
+                let counts = (slot.packets.into(), slot.bytes);
+                add_flow(&mut batch, &slot.key, counts, [set.first[way], slot.last], clock);
             }
         }
         let raw = self.raw_counters(half);
         if raw.spilled > 0 {
             for (key, value) in self.backing.spilled(half).map_err(|e| self.spill_error(e))? {
-                batch.flows.push(FlowDelta {
-                    key: flow_key(&key),
-                    estimated: key.flags & key_flag::ESTIMATED != 0,
-                    carrier: key.flags & key_flag::CARRIER != 0,
-                    packets: value.packets,
-                    bytes: value.bytes,
-                    first_ms: clock.stamp_to_unix_ms(value.first),
-                    last_ms: clock.stamp_to_unix_ms(value.last),
-                });
+                add_flow(&mut batch, &key, (value.packets, value.bytes), [value.first, value.last], clock);
             }
         }
         if raw.overflow_packets + raw.inner_overflow_packets > 0 {
@@ -487,6 +472,22 @@ impl<B: Backing> Tables<B> {
         })
         .collect()
     }
+}
+
+/// Adds packets and bytes that were counted between two stamps.
+fn add_flow(batch: &mut Batch, key: &AbiKey, counts: (u64, u64), stamps: [u32; 2], clock: &Clock) {
+    let [first_ms, last_ms] = stamps.map(|stamp| clock.stamp_to_unix_ms(stamp));
+    let has = |flag| key.flags & flag != 0;
+    let flow = FlowDelta {
+        key: flow_key(key),
+        estimated: has(key_flag::ESTIMATED),
+        carrier: has(key_flag::CARRIER),
+        packets: counts.0,
+        bytes: counts.1,
+        first_ms,
+        last_ms,
+    };
+    if has(key_flag::DROPPED) { &mut batch.dropped } else { &mut batch.flows }.push(flow);
 }
 
 /// The flow of a key.

@@ -45,7 +45,7 @@ mod writer;
 
 pub use error::StoreError;
 pub use ledger::Ledger;
-pub use reader::{EventRecord, FlowRecord, FlowSum, Flows, Reader};
+pub use reader::{EventRecord, FlowRecord, FlowSum, Flows, PartTotals, Reader};
 pub use selection::{AddressRange, FlowOrder, FlowSelection};
 pub use writer::Writer;
 
@@ -60,6 +60,8 @@ pub struct StoreConfig {
     pub keep_flows_days: u32,
     /// The units, in the order to which `UnitCharge::unit` refers.
     pub units: Vec<StoreUnit>,
+    /// Names of the policies, in the order to which `Account::Policy` refers.
+    pub policies: Vec<String>,
 }
 
 /// What of a store survives a power failure. `kill -9` it survives in any case.

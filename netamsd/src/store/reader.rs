@@ -84,6 +84,27 @@ pub struct Flows {
     pub estimated: u64,
 }
 
+/// A part of a unit's packets, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartTotals {
+    /// Name of the unit.
+    pub unit: String,
+    /// A policy that held for them, or the reason why they were dropped.
+    pub part: String,
+    /// How many.
+    pub counts: InOut,
+}
+
+fn part_totals(row: &rusqlite::Row<'_>) -> rusqlite::Result<PartTotals> {
+    Ok(PartTotals { unit: row.get(0)?, part: row.get(1)?, counts: in_out(row, 2)? })
+}
+
+/// Four columns from `first` on.
+fn in_out(row: &rusqlite::Row<'_>, first: usize) -> rusqlite::Result<InOut> {
+    let count = |column: usize| row.get::<_, i64>(first + column).map(|count| count as u64);
+    Ok(InOut { in_packets: count(0)?, in_bytes: count(1)?, out_packets: count(2)?, out_bytes: count(3)? })
+}
+
 /// Something the administrator should know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
@@ -230,16 +251,30 @@ impl Reader {
                 ifnull(sum(out_packets), 0), ifnull(sum(out_bytes), 0)
             FROM unit LEFT JOIN unit_hour ON unit_hour.unit = unit.id AND hour_ms >= ?1
             GROUP BY unit.id ORDER BY unit.id";
-        self.query(sql, from_ms.unwrap_or(i64::MIN), |row| {
-            let count = |column| row.get::<_, i64>(column).map(|count| count as u64);
-            let counts = InOut {
-                in_packets: count(1)?,
-                in_bytes: count(2)?,
-                out_packets: count(3)?,
-                out_bytes: count(4)?,
-            };
-            Ok((row.get(0)?, counts))
-        })
+        self.query(sql, from_ms.unwrap_or(i64::MIN), |row| Ok((row.get(0)?, in_out(row, 1)?)))
+    }
+
+    /// What policies have held for of each unit's traffic, since `from_ms` as in [`Self::unit_totals`].
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn policy_totals(&self, from_ms: Option<i64>) -> Result<Vec<PartTotals>, StoreError> {
+        let sql =
+            "SELECT unit.name, policy.name, sum(in_packets), sum(in_bytes), sum(out_packets), sum(out_bytes)
+            FROM policy_hour JOIN unit ON unit.id = unit JOIN policy ON policy.id = policy
+            WHERE hour_ms >= ?1 GROUP BY unit, policy ORDER BY unit, policy";
+        self.query(sql, from_ms.unwrap_or(i64::MIN), part_totals)
+    }
+
+    /// What verdicts have dropped of each unit's packets by reason, since `from_ms` as in [`Self::unit_totals`].
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn dropped_totals(&self, from_ms: Option<i64>) -> Result<Vec<PartTotals>, StoreError> {
+        let sql = "SELECT name, reason, sum(in_packets), sum(in_bytes), sum(out_packets), sum(out_bytes)
+            FROM dropped_hour JOIN unit ON unit.id = unit
+            WHERE hour_ms >= ?1 GROUP BY unit, reason ORDER BY unit, reason";
+        self.query(sql, from_ms.unwrap_or(i64::MIN), part_totals)
     }
 
     /// The newest `n` events, newest first.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
 use super::{Metered, RuleCounter, StoreUnit};
-use crate::flow::{Encapsulation, FlowKey, Tunnel, UnitCharge};
+use crate::flow::{Account, Encapsulation, FlowKey, InOut, Tunnel, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
 macro_rules! flow_columns {
@@ -153,22 +153,59 @@ pub(super) fn write_flows(
     Ok(meta.total_flows - before)
 }
 
-/// Adds `charge` to the hour of the unit with row id `unit`.
-pub(super) fn write_charge(conn: &Connection, unit: i64, charge: &UnitCharge) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO unit_hour (unit, hour_ms, in_packets, in_bytes, out_packets, out_bytes)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-        ON CONFLICT (unit, hour_ms) DO UPDATE SET
-            in_packets = in_packets + excluded.in_packets, in_bytes = in_bytes + excluded.in_bytes,
-            out_packets = out_packets + excluded.out_packets, out_bytes = out_bytes + excluded.out_bytes";
-    let counts = &charge.counts;
-    conn.prepare_cached(sql)?.execute(params![
-        unit,
-        charge.hour_ms,
-        counts.in_packets as i64,
-        counts.in_bytes as i64,
-        counts.out_packets as i64,
-        counts.out_bytes as i64,
-    ])?;
+/// Makes the rows of the configured policies where there are none, and returns their ids in the same order.
+pub(super) fn save_policies(conn: &Connection, names: &[String]) -> rusqlite::Result<Vec<i64>> {
+    let sql =
+        "INSERT INTO policy (name) VALUES (?1) ON CONFLICT (name) DO UPDATE SET name = name RETURNING id";
+    let mut statement = conn.prepare(sql)?;
+    names.iter().map(|name| statement.query_row([name], |row| row.get(0))).collect()
+}
+
+/// Adds a charge to an hour of the unit with row id `unit`; `policies` are the row ids of the configured ones.
+pub(super) fn write_charge(
+    conn: &Connection,
+    unit: i64,
+    policies: &[i64],
+    charge: &UnitCharge,
+) -> rusqlite::Result<()> {
+    // `$more` is what tells the rows of an hour apart, with its value as parameter 7.
+    macro_rules! add_to {
+        ($table:literal, $more:literal, $value:literal) => {
+            concat!(
+                "INSERT INTO ", $table, " (unit, hour_ms, in_packets, in_bytes, out_packets, out_bytes", $more, ")
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6", $value, ")
+                 ON CONFLICT (unit, hour_ms", $more, ") DO UPDATE SET
+                    in_packets = in_packets + excluded.in_packets, in_bytes = in_bytes + excluded.in_bytes,
+                    out_packets = out_packets + excluded.out_packets, out_bytes = out_bytes + excluded.out_bytes"
+            )
+        };
+    }
+    let InOut { in_packets, in_bytes, out_packets, out_bytes } = charge.counts;
+    let [a, b, c, d] = [in_packets, in_bytes, out_packets, out_bytes].map(|count| count as i64);
+    let hour = charge.hour_ms;
+    match charge.account {
+        Account::Traffic => {
+            conn.prepare_cached(add_to!("unit_hour", "", ""))?.execute(params![unit, hour, a, b, c, d])?
+        }
+        Account::Policy(policy) => conn
+            .prepare_cached(add_to!("policy_hour", ", policy", ", ?7"))?
+            .execute(params![unit, hour, a, b, c, d, policies[policy as usize]])?,
+        Account::Dropped(reason) => conn
+            .prepare_cached(add_to!("dropped_hour", ", reason", ", ?7"))?
+            .execute(params![unit, hour, a, b, c, d, reason])?,
+    };
+    Ok(())
+}
+
+/// Whether each configured unit is blocked; `units` are their row ids.
+pub(super) fn load_blocked(conn: &Connection, units: &[i64]) -> rusqlite::Result<Vec<bool>> {
+    let mut statement = conn.prepare("SELECT blocked FROM unit WHERE id = ?1")?;
+    units.iter().map(|unit| statement.query_row([unit], |row| row.get(0))).collect()
+}
+
+/// Says whether the unit with row id `unit` is blocked.
+pub(super) fn save_blocked(conn: &Connection, unit: i64, blocked: bool) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE unit SET blocked = ?2 WHERE id = ?1")?.execute(params![unit, blocked])?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("../../../schema/0001_init.sql"),
     include_str!("../../../schema/0002_sources.sql"),
     include_str!("../../../schema/0003_tunnels.sql"),
+    include_str!("../../../schema/0004_policies.sql"),
 ];
 /// The caller comes back, so a busy database is reported rather than waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -123,7 +124,7 @@ mod tests {
     fn every_step_from_every_older_version_gives_the_latest_schema() {
         let wanted = Connection::open_in_memory().unwrap();
         wanted.execute_batch(include_str!("../../../schema/latest.sql")).unwrap();
-        assert_eq!(shape(&wanted).len(), 10);
+        assert_eq!(shape(&wanted).len(), 13);
         for older in 0..=STEPS.len() {
             let mut conn = Connection::open_in_memory().unwrap();
             migrate(&mut conn, &STEPS[..older]).unwrap();

@@ -24,6 +24,8 @@ pub struct Writer {
     keep_ms: Option<i64>,
     /// Row ids of the configured units.
     units: Vec<i64>,
+    /// Row ids of the configured policies.
+    policies: Vec<i64>,
     metered: Vec<Metered>,
     rule_counters: Vec<RuleCounter>,
     /// The batch that counts up to `rule_counters` was not taken yet.
@@ -63,6 +65,7 @@ impl Writer {
         };
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let units = rows::save_units(&tx, &config.units)?;
+        let policies = rows::save_policies(&tx, &config.policies)?;
         let ledgers = Ledgers::load(&tx)?;
         let epochs = rows::load_epochs(&tx)?;
         let meta = Meta::load(&tx)?;
@@ -77,6 +80,7 @@ impl Writer {
             path,
             keep_ms,
             units,
+            policies,
             metered,
             rule_counters,
             rules_ahead: false,
@@ -154,7 +158,7 @@ impl Writer {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let added = rows::write_flows(&tx, changes, &mut meta)?;
         for charge in charges {
-            rows::write_charge(&tx, self.units[charge.unit as usize], charge)?;
+            rows::write_charge(&tx, self.units[charge.unit as usize], &self.policies, charge)?;
         }
         ledger.save(&tx)?;
         if meta != self.meta {
@@ -256,6 +260,24 @@ impl Writer {
         self.rule_counters = counters;
         self.rules_ahead = false;
         Ok(())
+    }
+
+    /// Whether each configured unit is blocked.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn blocked(&self) -> Result<Vec<bool>, StoreError> {
+        rows::load_blocked(&self.conn, &self.units).map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// Keeps whether a unit, by its place in the configuration, is blocked.
+    ///
+    /// # Errors
+    /// After any error nothing has changed.
+    pub fn set_blocked(&mut self, unit: u32, blocked: bool) -> Result<(), StoreError> {
+        let known = self.units.len();
+        let id = self.units.get(unit as usize).ok_or(StoreError::UnknownUnit { index: unit, known })?;
+        rows::save_blocked(&self.conn, *id, blocked).map_err(|error| StoreError::sql(&self.path, &error))
     }
 
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.

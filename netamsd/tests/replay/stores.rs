@@ -200,8 +200,13 @@ fn a_named_store_adds_up_replays_and_each_shows_its_own() {
         assert_eq!(spans(&store), vec![(TEN_MS, TEN_MS + 1, 2); run as usize]);
         assert_eq!(units(&store, i64::MIN)[0].1.out_packets, 2 * run);
     }
-    let config =
-        StoreConfig { idle_timeout_s: 60, active_timeout_s: 60, keep_flows_days: 0, units: Vec::new() };
+    let config = StoreConfig {
+        idle_timeout_s: 60,
+        active_timeout_s: 60,
+        keep_flows_days: 0,
+        units: Vec::new(),
+        policies: Vec::new(),
+    };
     let writer = Writer::open(&store, config).unwrap();
     let counters = writer.ledger(Source::Replay).counters;
     assert_eq!((counters.packets_in, counters.flow_packets, counters.unexplained()), (6, 6, 0));

@@ -15,17 +15,17 @@ use super::{UnitConfig, UnitId};
 use crate::flow::Scope;
 
 /// `::ffff:0:0/96`, where IPv4 is mapped.
-pub(super) const V4_MAPPED: Block = Block { start: 0xffff_0000_0000, len: 96 };
+pub(in crate::policy) const V4_MAPPED: Block = Block { start: 0xffff_0000_0000, len: 96 };
 
 /// The addresses of a prefix. Field order gives the order in which a block follows those around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Block {
+pub(in crate::policy) struct Block {
     pub start: u128,
     pub len: u8,
 }
 
 impl Block {
-    fn new(net: &IpNet) -> Self {
+    pub fn new(net: &IpNet) -> Self {
         match net.trunc() {
             IpNet::V4(net) => {
                 Self { start: net.addr().to_ipv6_mapped().to_bits(), len: V4_MAPPED.len + net.prefix_len() }

@@ -28,6 +28,9 @@ pub(in crate::policy) fn unit(name: &str, kind: UnitKind, parts: &[&str]) -> Uni
         vlan_inner: None,
         gre_key: None,
         vni: None,
+        acct_policy: Vec::new(),
+        fw_policy: None,
+        no_local_pass: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, io, os::fd::AsFd, path::Path};
 
-use aya::maps::{MapData, lpm_trie};
+use aya::maps::{MapData, MapError, lpm_trie};
 use kmod_bpf::{Control, FlowKey, PrefixKey, SCOPE_BITS, SpillValue, map};
 
 use super::{KernelError, sysbpf};
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What of a packet beside its address, and the address: [`kmod_bpf::PrefixKey`] without its length.
-type PrefixData = [u8; size_of::<PrefixKey>() - size_of::<u32>()];
+pub type PrefixData = [u8; size_of::<PrefixKey>() - size_of::<u32>()];
 type PrefixTable = aya::maps::LpmTrie<MapData, PrefixData, u32>;
 
 /// Tables that the programs fill.
@@ -59,13 +59,25 @@ pub fn initialize(
     prefixes: &[Prefix],
 ) -> Result<(), KernelError> {
     let mut table = prefix_table(dir)?;
-    for (class, prefix) in (1..).zip(prefixes) {
-        let key = lpm_trie::Key::new(SCOPE_BITS + u32::from(prefix.len), prefix_data(prefix));
-        table.insert(&key, class, 0).map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))?;
-    }
+    insert_prefixes(&mut table, prefixes).map_err(|e| TablesError::map(&dir.join(map::PREFIXES), e))?;
     let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
     // SAFETY: no program that uses these maps is attached yet.
     unsafe { control.as_ptr().write_volatile(tables::fresh_control(geometry, id, store, tunnels)) };
+    Ok(())
+}
+
+/// Gives each prefix its class: its place, from 1.
+///
+/// # Errors
+/// When the table has no room.
+pub fn insert_prefixes<T: std::borrow::BorrowMut<MapData>>(
+    table: &mut aya::maps::LpmTrie<T, PrefixData, u32>,
+    prefixes: &[Prefix],
+) -> Result<(), MapError> {
+    for (class, prefix) in (1..).zip(prefixes) {
+        let key = lpm_trie::Key::new(SCOPE_BITS + u32::from(prefix.len), prefix_data(prefix));
+        table.insert(&key, class, 0)?;
+    }
     Ok(())
 }
 

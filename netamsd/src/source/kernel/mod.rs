@@ -12,6 +12,7 @@ pub mod hooks;
 mod link;
 mod machine;
 pub mod maps;
+mod policies;
 mod sysbpf;
 
 use std::{
@@ -34,6 +35,7 @@ pub use self::{
         possible_cpus,
     },
     maps::Tables,
+    policies::{Policies, Switches},
     sysbpf::is_bpffs,
 };
 use self::{
@@ -98,8 +100,12 @@ pub struct Options {
     pub store: u64,
     /// What is accounted of packets in tunnels.
     pub tunnels: Tunnels,
-    /// Prefixes that overflow is counted by.
+    /// Prefixes that overflow is counted by, and the units of addresses are told by.
     pub prefixes: Vec<Prefix>,
+    /// What packets are judged by; `None`: all pass.
+    pub policies: Option<Policies>,
+    /// Flags of unit 0 and of each unit, and which schedules hold.
+    pub state: (Vec<u32>, Vec<bool>),
 }
 
 /// What the programs are loaded with beside the sizes of the tables.
@@ -111,6 +117,8 @@ pub struct Constants {
     pub tunnels: Tunnels,
     /// [`selections`] of the prefixes.
     pub selections: u8,
+    /// Verdicts are enforced.
+    pub enforce: bool,
 }
 
 impl Options {
@@ -126,7 +134,22 @@ impl Options {
     }
 
     fn constants(&self) -> Constants {
-        Constants { marks: self.marks, tunnels: self.tunnels, selections: selections(&self.prefixes) }
+        Constants {
+            marks: self.marks,
+            tunnels: self.tunnels,
+            selections: selections(&self.prefixes),
+            enforce: self.policies.is_some(),
+        }
+    }
+
+    /// Loads the programs with the maps pinned in `pins`, and gives them the policies.
+    fn load(&self, geometry: Geometry, pins: &Path) -> Result<(Ebpf, Option<Switches>), KernelError> {
+        let sizes = self.policies.as_ref().map(Policies::sizes);
+        let more = sizes.as_ref().map_or(&[][..], |sizes| sizes);
+        let mut ebpf = load(kmod_bpf::OBJECT, geometry, self.constants(), more, Some(pins))?;
+        let install = |policies: &Policies| policies.install(&mut ebpf);
+        let switches = self.policies.as_ref().map(install).transpose()?;
+        Ok((ebpf, switches))
     }
 }
 
@@ -142,7 +165,7 @@ pub fn load(
     more: &[(&str, u32)],
     pins: Option<&Path>,
 ) -> Result<Ebpf, KernelError> {
-    let Constants { marks, tunnels, selections } = constants;
+    let Constants { marks, tunnels, selections, enforce } = constants;
     let attempt = || -> Result<Ebpf, String> {
         let seed = super::random().map_err(|e| e.to_string())?;
         let mark = mark().map_err(|e| e.to_string())?;
@@ -164,6 +187,7 @@ pub fn load(
             .override_global(constant::MARK_OTHER, &mark[1], false)
             .override_global(constant::TUNNELS, &tunnels.number(), false)
             .override_global(constant::SCOPES, &u32::from(selections), false)
+            .override_global(constant::ENFORCE, &u32::from(enforce), false)
             .override_global(constant::HANDOVER, &marks.handover, false)
             .override_global(constant::STAMP_SHIFT, &marks.stamp.trailing_zeros(), false)
             .override_global(constant::SEED, &seed[..], false)
@@ -192,6 +216,7 @@ pub struct KernelSource {
     former: Vec<Tables>,
     hooks: Hooks,
     inherited: bool,
+    switches: Option<Switches>,
 }
 
 impl KernelSource {
@@ -216,20 +241,23 @@ impl KernelSource {
         let fits = |t: &Tables| t.geometry() == geometry && t.is_for(options.tunnels, &options.prefixes);
         let fitting = ours.iter().position(fits);
         let inherited = fitting.is_some();
-        let (tables, ebpf) = match fitting.map(|p| ours.remove(p)) {
+        let (tables, (ebpf, switches)) = match fitting.map(|p| ours.remove(p)) {
             Some(tables) => {
-                let ebpf = load(kmod_bpf::OBJECT, geometry, options.constants(), &[], Some(tables.dir()))?;
-                (tables, ebpf)
+                let loaded = options.load(geometry, tables.dir())?;
+                (tables, loaded)
             }
             None => {
-                let (tables, ebpf) = fresh_tables(&root, geometry, &options)?;
+                let (tables, loaded) = fresh_tables(&root, geometry, &options)?;
                 // When in doubt the programs count what nobody else does, and that is said later.
                 let paused = |tables: &&Tables| tables.flags() & flag::PAUSED != 0;
                 let former = ours.iter().find(paused).or(ours.last());
                 tables.set_flags(former.map_or(options.flags, Tables::flags));
-                (tables, ebpf)
+                (tables, loaded)
             }
         };
+        if let Some(switches) = &switches {
+            switches.set(&options.state.0, &options.state.1);
+        }
         let style = match options.style {
             Some(style) => style,
             None if has_tcx().map_err(KernelError::Query)? => Style::Tcx,
@@ -248,7 +276,7 @@ impl KernelSource {
             notices.push(Notice::new("foreign_tables", detail, held));
             maps::remove(tables.dir()).map_err(failed)?;
         }
-        Ok((Self { tables, former: ours, hooks, inherited }, notices))
+        Ok((Self { tables, former: ours, hooks, inherited, switches }, notices))
     }
 
     /// The tables that are being filled.
@@ -299,6 +327,14 @@ impl KernelSource {
     /// What the programs are told, see [`flag`].
     pub fn flags(&self) -> u32 {
         self.tables.flags()
+    }
+
+    /// Has packets judged by these flags of unit 0 and of each unit, and these schedules; flows that are known in this epoch
+    /// keep their verdict, unless [`flag::REJUDGE`] says otherwise.
+    pub fn set_state(&self, flags: &[u32], schedules: &[bool]) {
+        if let Some(switches) = &self.switches {
+            switches.set(flags, schedules);
+        }
     }
 
     /// The attached programs.
@@ -406,14 +442,18 @@ fn former_tables(root: &Path, store: u64) -> Result<(Vec<Tables>, Vec<Tables>), 
     Ok((ours, foreign))
 }
 
-fn fresh_tables(root: &Path, geometry: Geometry, options: &Options) -> Result<(Tables, Ebpf), KernelError> {
+fn fresh_tables(
+    root: &Path,
+    geometry: Geometry,
+    options: &Options,
+) -> Result<(Tables, (Ebpf, Option<Switches>)), KernelError> {
     info!("flow tables: {}", fits(geometry)?);
     let id = super::random().map_err(|e| KernelError::Machine(format!("no random numbers: {e}")))?[7];
     let dir = root.join(format!("{id:016x}"));
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
-    let made = load(kmod_bpf::OBJECT, geometry, options.constants(), &[], Some(&dir)).and_then(|ebpf| {
+    let made = options.load(geometry, &dir).and_then(|loaded| {
         maps::initialize(&dir, geometry, id, options.store, options.tunnels, &options.prefixes)?;
-        Ok((maps::open(&dir)?.ok_or(KernelError::Object)?, ebpf))
+        Ok((maps::open(&dir)?.ok_or(KernelError::Object)?, loaded))
     });
     if made.is_err() {
         let _ = maps::remove(&dir);

@@ -20,8 +20,12 @@ use super::{
 use crate::{
     flow::Layer,
     packet::{Packet, Parsed},
-    source::fragments::Fragments,
-    source::tables::{Geometry, TablesError, Tunnels, flow_key},
+    source::{
+        Judge,
+        fragments::Fragments,
+        judge::Verdicts,
+        tables::{Geometry, TablesError, Tunnels, flow_key},
+    },
 };
 
 /// Entries of the second level that are looked at before a flow goes to overflow.
@@ -38,15 +42,13 @@ pub enum Way {
     Through,
 }
 
-/// What becomes of a packet.
+/// How it is known for how many wire packets a packet stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It passes, and belongs to its flow.
-    Passed,
-    /// It passes, and how many wire packets it stands for was inferred.
+pub enum Segments {
+    /// It is known.
+    Known,
+    /// It was inferred.
     Estimated,
-    /// A verdict drops it: it is counted, and belongs to no flow.
-    Dropped,
 }
 
 /// Milliseconds of the monotonic clock, modulo 2^32: the stamps of these tables.
@@ -68,6 +70,8 @@ pub struct Partition {
     with_inner: bool,
     /// Units are charged by the inner flow of a packet that has one.
     by_inner: bool,
+    /// Where verdicts are enforced.
+    verdicts: Option<Verdicts>,
     /// Half * threads + thread, while the thread is inside an epoch.
     part: u32,
     half: u8,
@@ -78,11 +82,17 @@ pub struct Partition {
 unsafe impl Send for Partition {}
 
 impl Partition {
-    /// The part of `thread` in the tables of `dir`. There may be one at a time.
+    /// The part of `thread` in the tables of `dir`. There may be one at a time. Without a judge every packet passes.
     ///
     /// # Errors
     /// When the tables cannot be mapped.
-    pub fn open(dir: &Path, geometry: Geometry, thread: u32, seed: [u64; 8]) -> Result<Self, TablesError> {
+    pub fn open(
+        dir: &Path,
+        geometry: Geometry,
+        thread: u32,
+        seed: [u64; 8],
+        judge: Option<Judge>,
+    ) -> Result<Self, TablesError> {
         let memory = Memory::open(dir, geometry)?;
         let prefixes = PrefixIndex::new(read_prefixes(dir)?);
         let journal = memory.journal(thread);
@@ -99,6 +109,7 @@ impl Partition {
             inner_fragments: Fragments::new(1),
             with_inner: tunnels != Tunnels::Outer.number(),
             by_inner: tunnels == Tunnels::Charged.number(),
+            verdicts: judge.map(Verdicts::new),
             part: thread,
             half: 0,
             now: 1,
@@ -119,24 +130,26 @@ impl Partition {
     }
 
     /// Counts a packet that came out of the queue, with the one in its tunnel if there is one, and `gap` that did not come
-    /// before it.
-    pub fn count(&mut self, parsed: &Parsed, inner: Option<&Packet>, way: Way, fate: Fate, gap: u64) {
+    /// before it. Whether it passes: what does not is counted all the same, and what is no IP packet always does.
+    pub fn count(
+        &mut self,
+        parsed: &Parsed,
+        inner: Option<&Packet>,
+        way: Way,
+        segments: Segments,
+        gap: u64,
+    ) -> bool {
         let mut counters = *self.memory.counters(self.part);
         counters.queued += 1;
         counters.queue_lost += gap;
         // SAFETY: this thread's own, see `open`.
         let journal = unsafe { &mut *self.journal };
         journal.begin(self.part);
+        let mut passes = true;
         let packets = match parsed {
             Parsed::Ip(packet) => {
-                let packets = u64::from(packet.packets);
-                if fate == Fate::Dropped {
-                    counters.dropped += packets;
-                } else {
-                    counters.gso_headers_unknown += u64::from(packet.headers_unknown);
-                    self.add(packet, inner.filter(|_| self.with_inner), fate, &mut counters, journal);
-                }
-                packets
+                passes = self.add(packet, inner, segments, &mut counters, journal);
+                packet.packets.into()
             }
             Parsed::NonIp => {
                 counters.non_ip += 1;
@@ -148,7 +161,7 @@ impl Partition {
             }
         };
         // What is dropped does not go out again.
-        let way = if way == Way::Through && fate == Fate::Dropped { Way::In } else { way };
+        let way = if way == Way::Through && !passes { Way::In } else { way };
         if way != Way::Out {
             counters.packets_in += packets;
         }
@@ -160,6 +173,22 @@ impl Partition {
         }
         journal.counters = counters;
         journal.commit(&self.memory);
+        passes
+    }
+
+    /// Whether a packet passes; it is counted elsewhere.
+    pub fn passes(&mut self, parsed: &Parsed, inner: Option<&Packet>) -> bool {
+        let Parsed::Ip(packet) = parsed else { return true };
+        let outer = self.outer_fragments.join(packet);
+        let inner = inner.filter(|_| self.with_inner).map(|packet| self.inner_fragments.join(packet));
+        self.judge(&outer, inner.as_ref())
+    }
+
+    /// By the flow that units are charged by.
+    fn judge(&mut self, outer: &FlowKey, inner: Option<&FlowKey>) -> bool {
+        let Some(verdicts) = &mut self.verdicts else { return true };
+        let key = inner.filter(|_| self.by_inner).unwrap_or(outer);
+        verdicts.passes(key, hash(key, &self.seed))
     }
 
     /// Counts packets that never came out of the queue.
@@ -173,31 +202,43 @@ impl Partition {
         journal.commit(&self.memory);
     }
 
-    /// Adds a packet to its flow, and the one in it to its own.
+    /// Adds a packet to its flow, and the one in it to its own; whether it passes. What does not is a flow of its own, without
+    /// an inner one.
     fn add(
         &mut self,
         packet: &Packet,
         inner: Option<&Packet>,
-        fate: Fate,
+        segments: Segments,
         counters: &mut Counters,
         journal: &mut Journal,
-    ) {
-        let mut flags = 0;
-        if fate == Fate::Estimated {
-            flags |= key_flag::ESTIMATED;
-            counters.estimated += u64::from(packet.packets);
-        }
+    ) -> bool {
+        let packets = u64::from(packet.packets);
         let used = USED + self.half;
-        let key = self.outer_fragments.join(packet);
-        counters.fragments += u64::from(key.flags & key_flag::FRAGMENT);
-        let mut outer = FlowKey { flags: key.flags | flags, used, ..key };
-        if let Some(packet) = inner {
-            let key = self.inner_fragments.join(packet);
-            let key = FlowKey { flags: key.flags | flags, used, ..key };
-            self.account(Layer::Inner, &key, packet, counters, journal);
-            outer.flags |= key_flag::CARRIER;
+        let outer = self.outer_fragments.join(packet);
+        let inner =
+            inner.filter(|_| self.with_inner).map(|packet| (packet, self.inner_fragments.join(packet)));
+        counters.fragments += u64::from(outer.flags & key_flag::FRAGMENT);
+        let passes = self.judge(&outer, inner.as_ref().map(|(_, key)| key));
+        let mut flags = 0;
+        counters.gso_headers_unknown += u64::from(packet.headers_unknown);
+        if segments == Segments::Estimated {
+            flags |= key_flag::ESTIMATED;
+            counters.estimated += if passes { packets } else { 0 };
         }
+        if !passes {
+            flags |= key_flag::DROPPED;
+            counters.dropped += packets;
+        }
+        if inner.is_some() {
+            flags |= key_flag::CARRIER;
+        }
+        if let Some((packet, key)) = inner.filter(|_| passes) {
+            let key = FlowKey { flags: key.flags | flags & key_flag::ESTIMATED, used, ..key };
+            self.account(Layer::Inner, &key, packet, counters, journal);
+        }
+        let outer = FlowKey { flags: outer.flags | flags, used, ..outer };
         self.account(Layer::Outer, &outer, packet, counters, journal);
+        passes
     }
 
     /// Writes into the journal where the flow is and what it becomes.
@@ -220,6 +261,9 @@ impl Partition {
         let packets = u64::from(packet.packets);
         if self.spill(key, h, packet, flow, other) {
             counters.spilled += packets;
+            return;
+        }
+        if key.flags & key_flag::DROPPED != 0 {
             return;
         }
         // Units are charged by one of the layers.

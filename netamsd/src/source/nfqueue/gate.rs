@@ -107,16 +107,19 @@ impl NfqueueSource {
         self.settle()
     }
 
-    /// Says what happens to packets from now on. With verdicts in the connmark, all connections are decided anew; the gate
-    /// has to be set after this.
+    /// Has every flow judged anew from now on. With verdicts in the connmark, all connections are decided anew; the gate has
+    /// to be set after this.
     ///
     /// # Errors
     /// When a thread hangs, or the folder of the tables cannot be used.
-    pub fn set_drop(&mut self, drop: bool) -> Result<(), NfqueueError> {
+    pub fn judge_anew(&mut self) -> Result<(), NfqueueError> {
         if self.offloads() {
             self.advance_generation()?;
         }
-        self.orders.drop.store(drop, Ordering::SeqCst);
+        // In this order: a new generation's marks never carry a former verdict.
+        if let Some(judge) = &self.options.judge {
+            judge.changed();
+        }
         let words = self.decided().map_or([0; 3], |d| [d.mask, d.accept, d.drop]);
         for (word, value) in self.orders.offload.iter().zip(words) {
             word.store(value, Ordering::SeqCst);

@@ -104,7 +104,8 @@ impl Lane {
     /// When the queue cannot be had.
     pub fn start(&mut self, tables: &Tables, orders: &Arc<Orders>) -> Result<(), NfqueueError> {
         let seed = crate::source::random().map_err(|e| NfqueueError::System("/dev/urandom", e))?;
-        let partition = Partition::open(tables.dir(), tables.geometry(), self.thread, seed)?;
+        let partition =
+            Partition::open(tables.dir(), tables.geometry(), self.thread, seed, orders.judge.clone())?;
         let queue = Queue::bind(&self.options)?;
         let cpu = if self.pin { cpu_for(self.thread) } else { None };
         let worker = Worker::start(queue, partition, self.segments, Arc::clone(orders), cpu);

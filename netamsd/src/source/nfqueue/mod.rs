@@ -109,7 +109,11 @@ impl NfqueueSource {
 
     fn new(options: Options) -> Self {
         Self {
-            orders: Arc::new(Orders { bit: options.handover, ..Orders::default() }),
+            orders: Arc::new(Orders {
+                bit: options.handover,
+                judge: options.judge.clone(),
+                ..Orders::default()
+            }),
             options,
             tables: None,
             former: Vec::new(),

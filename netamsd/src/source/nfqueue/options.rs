@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     flow::Prefix,
-    source::tables::{Geometry, Tunnels},
+    source::{
+        Judge,
+        tables::{Geometry, Tunnels},
+    },
 };
 
 /// Prefix classes a half that belong to no prefix.
@@ -69,6 +72,8 @@ pub struct Options {
     pub tunnels: Tunnels,
     /// Prefixes that overflow is counted by.
     pub prefixes: Vec<Prefix>,
+    /// Who says which packets pass, where verdicts are enforced.
+    pub judge: Option<Judge>,
 }
 
 impl Options {

@@ -18,15 +18,18 @@ use nix::{
 };
 
 use super::{
-    cache::{Fate, Partition, Way},
+    cache::{Partition, Segments, Way},
     shared::{self, Tables, spill_part},
 };
 use crate::{
     flow::{Batch, Counters, FlowKey, InOut, Layer, OverflowDelta, Prefix, Scope},
     packet::{ETHERTYPE_IPV4, Gso, Parsed, parse_ip},
+    source::Judge,
     source::{Clock, Tunnels, tables::Geometry},
 };
 
+/// Added to a source, makes it one of 11.0.0.0/8, whose packets are dropped.
+const DROPPED: u32 = 0x0100_0000;
 const SEED: [u64; 8] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -106,8 +109,12 @@ fn sums(batches: &[Batch]) -> (Counters, HashMap<FlowKey, u64>, HashMap<Ipv6Addr
 fn every_packet_is_in_its_flow_or_in_overflow() {
     let dir = tempfile::tempdir().unwrap();
     let mut tables = make(dir.path(), geometry(2, 16, 64));
-    let mut parts: Vec<_> =
-        (0..2).map(|t| Partition::open(dir.path(), tables.geometry(), t, SEED).unwrap()).collect();
+    let mut parts: Vec<_> = (0..2)
+        .map(|thread| {
+            let judge = Some(Judge::new(|key| key.src.octets()[12] != 11));
+            Partition::open(dir.path(), tables.geometry(), thread, SEED, judge).unwrap()
+        })
+        .collect();
     let mut batches = Vec::new();
     for round in 0..3 {
         for source in 0..1000 {
@@ -115,8 +122,9 @@ fn every_packet_is_in_its_flow_or_in_overflow() {
             part.enter();
             // Half of them in 10.0.0.0/16, the others in 10.1.0.0/16.
             let address = (source % 2) << 16 | source;
-            part.count(&packet(address), None, Way::Through, Fate::Passed, u64::from(source == 5));
-            part.count(&packet(address), None, Way::In, Fate::Dropped, 0);
+            let gap = u64::from(source == 5);
+            assert!(part.count(&packet(address), None, Way::Through, Segments::Known, gap));
+            assert!(!part.count(&packet(DROPPED | address), None, Way::In, Segments::Known, 0));
             part.leave();
         }
         if round != 1 {
@@ -142,12 +150,12 @@ fn every_packet_is_in_its_flow_or_in_overflow() {
 fn both_sides_in_one_prefix_share_a_cell() {
     let dir = tempfile::tempdir().unwrap();
     let mut tables = make(dir.path(), geometry(1, 1, 1));
-    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED).unwrap();
+    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED, None).unwrap();
     part.enter();
     for source in 0..100 {
         let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
         packet.key.dst = mapped(Ipv4Addr::new(10, 0, 9, 9)).octets();
-        part.count(&Parsed::Ip(packet), None, Way::In, Fate::Passed, 0);
+        part.count(&Parsed::Ip(packet), None, Way::In, Segments::Known, 0);
     }
     part.leave();
     let batch = drain(&mut tables);
@@ -179,12 +187,12 @@ fn overflow_is_counted_in_each_scope_that_a_packet_is_in() {
     moved[1].scope.vlan = 11;
     assert!(!tables.is_for(Tunnels::Charged, &moved));
 
-    let mut part = Partition::open(dir.path(), geometry, 0, SEED).unwrap();
+    let mut part = Partition::open(dir.path(), geometry, 0, SEED, None).unwrap();
     part.enter();
     let mut count = |source, vlan, vlan_inner| {
         let Parsed::Ip(mut packet) = packet(source) else { panic!("not IP") };
         (packet.key.vlan, packet.key.vlan_inner) = (vlan, vlan_inner);
-        part.count(&Parsed::Ip(packet), None, Way::In, Fate::Passed, 0);
+        part.count(&Parsed::Ip(packet), None, Way::In, Segments::Known, 0);
     };
     // These fill the tables.
     (0..4 + 4).for_each(|source| count(source, 0, 0));
@@ -215,7 +223,7 @@ fn after_kills(tunnels: Tunnels, count: impl Fn(&mut Partition, u32)) -> Vec<Bat
         // SAFETY: the child uses memory that is mapped by itself and ends by a signal; it takes no lock of the parent's.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
-                let mut part = Partition::open(dir.path(), geometry, 0, SEED).unwrap();
+                let mut part = Partition::open(dir.path(), geometry, 0, SEED, None).unwrap();
                 for source in 0.. {
                     part.enter();
                     count(&mut part, source % 300);
@@ -240,7 +248,7 @@ fn after_kills(tunnels: Tunnels, count: impl Fn(&mut Partition, u32)) -> Vec<Bat
 #[test]
 fn a_kill_leaves_no_packet_half_counted() {
     let count = |part: &mut Partition, source| {
-        part.count(&packet(source), None, Way::Out, Fate::Passed, 0);
+        part.count(&packet(source), None, Way::Out, Segments::Known, 0);
     };
     for Batch { counters, .. } in after_kills(Tunnels::Outer, count) {
         assert_eq!(counters.queued, counters.packets_out, "{counters:?}");
@@ -253,10 +261,10 @@ fn a_kill_leaves_no_packet_half_counted() {
 fn a_thread_that_panics_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let mut tables = make(dir.path(), geometry(1, 64, 64));
-    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED).unwrap();
+    let mut part = Partition::open(dir.path(), tables.geometry(), 0, SEED, None).unwrap();
     let panicked = std::thread::spawn(move || {
         part.enter();
-        part.count(&packet(1), None, Way::In, Fate::Passed, 0);
+        part.count(&packet(1), None, Way::In, Segments::Known, 0);
         panic!("as by a defect");
     });
     assert!(panicked.join().is_err());

@@ -27,11 +27,14 @@ use rustc_hash::FxHashMap;
 use tracing::warn;
 
 use super::{
-    cache::{Fate, Partition, Way},
+    cache::{self, Partition, Way},
     estimate::Estimator,
     netlink::{Message, Queue, QueueError, Verdict},
 };
-use crate::packet::{Gso, Packet, Parsed, inner, parse_ip};
+use crate::{
+    packet::{Gso, Packet, Parsed, inner, parse_ip},
+    source::Judge,
+};
 
 /// How long a thread waits for packets before it looks whether it is to end.
 const WAIT: Duration = Duration::from_millis(100);
@@ -66,10 +69,10 @@ pub struct Decided {
 pub struct Orders {
     /// The bit of the mark that says that a packet has been counted.
     pub bit: u32,
+    /// Who says which packets pass, where verdicts are enforced.
+    pub judge: Option<Judge>,
     /// Mark what is counted with it; 0 outside a handover.
     pub handover: AtomicU32,
-    /// Drop what passes.
-    pub drop: AtomicBool,
     /// Verdicts go to the connmark by these marks, and packets are not counted here: mask (0: not so), accept, drop.
     pub offload: [AtomicU32; 3],
 }
@@ -186,7 +189,7 @@ impl Service {
 
     fn turn(&mut self, queue: &mut Queue) -> Result<(), QueueError> {
         let mut entered = false;
-        let (mut handover, mut drop, mut decided) = (0, false, None);
+        let (mut handover, mut decided) = (0, None);
         let mut passes = 0;
         self.judged.clear();
         let received = queue.receive(WAIT, |message| {
@@ -195,14 +198,12 @@ impl Service {
                 self.partition.enter();
                 // Inside the epoch, so that whoever gives an order can wait until it is followed.
                 handover = self.orders.handover.load(Ordering::SeqCst);
-                // In this order: a new generation's marks never carry the former policy.
                 decided = self.orders.decided();
-                drop = self.orders.drop.load(Ordering::SeqCst);
             }
             passes += if way(message.hook) == Way::Through { 2 } else { 1 };
             match decided {
-                Some(decided) => self.decide(message, drop, decided),
-                None => self.count(message, drop, handover),
+                Some(decided) => self.decide(message, decided),
+                None => self.count(message, handover),
             }
         });
         let sent = if entered { self.send(queue) } else { Ok(()) };
@@ -253,13 +254,15 @@ impl Service {
     }
 
     /// A verdict alone: the rules of the gate keep it in the connmark, and the kernel source counts.
-    fn decide(&mut self, message: &Message<'_>, drop: bool, decided: Decided) {
-        let verdict = if drop { decided.drop } else { decided.accept };
-        let mark = message.mark & !decided.mask | verdict;
+    fn decide(&mut self, message: &Message<'_>, decided: Decided) {
+        let parsed = parse_ip(message.payload, message.len, message.ethertype, Gso::NONE);
+        let inner = carried(&parsed, message, Gso::NONE);
+        let passes = self.partition.passes(&parsed, inner.as_ref());
+        let mark = message.mark & !decided.mask | if passes { decided.accept } else { decided.drop };
         self.judged.push(Judged { id: message.id, verdict: Verdict::Repeat, mark });
     }
 
-    fn count(&mut self, message: &Message<'_>, drop: bool, handover: u32) {
+    fn count(&mut self, message: &Message<'_>, handover: u32) {
         // The gate may have set the bit, and the handover be over.
         let mut mark = message.mark & !self.orders.bit;
         let mut stamp = 0;
@@ -272,9 +275,9 @@ impl Service {
         let parse = |gso| parse_ip(message.payload, message.len, message.ethertype, gso);
         let mut gso = Gso { size: stamp, segs: 0 };
         let mut parsed = parse(gso);
-        let mut fate = Fate::Passed;
+        let mut known = cache::Segments::Known;
         if message.gso && stamp == 0 {
-            fate = Fate::Estimated;
+            known = cache::Segments::Estimated;
             gso = self.infer(&parsed, message);
             parsed = parse(gso);
         }
@@ -284,11 +287,9 @@ impl Service {
         {
             estimator.observe(inner.as_ref().unwrap_or(packet), message.payload);
         }
-        let mut verdict = Verdict::Accept;
-        if drop {
-            (fate, verdict) = (Fate::Dropped, Verdict::Drop);
-        }
-        self.partition.count(&parsed, inner.as_ref(), way(message.hook), fate, u64::from(message.gap));
+        let way = way(message.hook);
+        let passes = self.partition.count(&parsed, inner.as_ref(), way, known, u64::from(message.gap));
+        let verdict = if passes { Verdict::Accept } else { Verdict::Drop };
         self.judged.push(Judged { id: message.id, verdict, mark: mark | handover });
     }
 

@@ -111,7 +111,7 @@ impl<R: Read> Replay<R> {
         self.epoch += 1;
         let charged = if self.tunnels == Tunnels::Charged { Layer::Inner } else { Layer::Outer };
         let (table, epoch) = (self.table, self.epoch);
-        Batch { source: Source::Replay, table, epoch, charged, flows, overflow: Vec::new(), counters }
+        Batch { source: Source::Replay, table, epoch, charged, flows, counters, ..Batch::default() }
     }
 }
 

@@ -9,7 +9,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::{FlowSelection, Flows, Ledger, Reader, RuleCounter, StoreConfig, StoreUnit, Writer};
-use crate::flow::{Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, Source, Tunnel, UnitCharge};
+use crate::flow::{
+    Account, Batch, Counters, Encapsulation, FlowDelta, FlowKey, InOut, Source, Tunnel, UnitCharge,
+};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Some time in 2026, at a full hour.
@@ -52,7 +54,7 @@ fn charges(batch: &Batch) -> Vec<UnitCharge> {
         in_bytes: batch.counters.flow_bytes,
         ..InOut::default()
     };
-    vec![UnitCharge { unit: 0, hour_ms: T0, counts }]
+    vec![UnitCharge { unit: 0, account: Account::Traffic, hour_ms: T0, counts }]
 }
 
 fn config(units: &[&str]) -> StoreConfig {
@@ -61,6 +63,7 @@ fn config(units: &[&str]) -> StoreConfig {
         active_timeout_s: 1800,
         keep_flows_days: 30,
         units: units.iter().map(|&name| StoreUnit { name: name.into(), kind: "host".into() }).collect(),
+        policies: vec!["web".into(), "mail".into()],
     }
 }
 

@@ -111,7 +111,7 @@ fn since_finds_a_record_that_is_longer_than_the_active_timeout() {
 fn a_unit_is_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let count = |n| InOut { in_packets: n, in_bytes: n * 10, out_packets: n * 100, out_bytes: n * 1000 };
-    let charge = |unit, hour_ms, n| UnitCharge { unit, hour_ms, counts: count(n) };
+    let charge = |unit, hour_ms, n| UnitCharge { unit, account: Account::Traffic, hour_ms, counts: count(n) };
     let mut writer = Writer::open(dir.path(), config(&["a", "b"])).unwrap();
     let charges = [charge(0, T0, 1), charge(1, T0, 2), charge(0, T0, 4), charge(0, T0 + HOUR_MS, 8)];
     writer.commit(&batch(1, vec![]), &charges, T0).unwrap();

@@ -10,11 +10,11 @@ fn carrier(outer: u32, inner: u32) -> Vec<u8> {
     ipv4(0xac10_0000 + outer, 4, 0, &datagram(inner))
 }
 
-fn count(part: &mut Partition, bytes: &[u8], fate: Fate) {
+fn count(part: &mut Partition, bytes: &[u8], segments: Segments) {
     let parsed = parse(bytes);
     let Parsed::Ip(outer) = &parsed else { panic!("not IP") };
     let inner = inner(bytes, bytes.len() as u32, Gso::NONE, outer);
-    part.count(&parsed, inner.as_ref(), Way::In, fate, 0);
+    part.count(&parsed, inner.as_ref(), Way::In, segments, 0);
 }
 
 /// Tables for `10.0.0.0/8` and `172.16.0.0/12`, and their only part.
@@ -22,7 +22,8 @@ fn open(dir: &Path, geometry: Geometry, tunnels: Tunnels) -> (Tables, Partition)
     let prefixes = [prefix(Scope::ANY, [10, 0, 0, 0], 104), prefix(Scope::ANY, [172, 16, 0, 0], 108)];
     shared::create(dir, geometry, 7, 9, tunnels, &prefixes).unwrap();
     let tables = shared::open(dir).unwrap().unwrap();
-    let part = Partition::open(dir, geometry, 0, SEED).unwrap();
+    let part =
+        Partition::open(dir, geometry, 0, SEED, Some(Judge::new(|key| key.src.octets()[15] != 255))).unwrap();
     (tables, part)
 }
 
@@ -46,10 +47,13 @@ fn a_carrier_is_in_a_flow_of_each_layer_where_inner_flows_are_accounted() {
         let dir = tempfile::tempdir().unwrap();
         let (mut tables, mut part) = open(dir.path(), geometry(1, 16, 64), tunnels);
         part.enter();
-        for (fate, packets) in [(Fate::Passed, 2), (Fate::Estimated, 3), (Fate::Dropped, 4)] {
-            (0..packets).for_each(|_| count(&mut part, &carrier(1, 2), fate));
+        for (segments, packets) in [(Segments::Known, 2), (Segments::Estimated, 3)] {
+            (0..packets).for_each(|_| count(&mut part, &carrier(1, 2), segments));
         }
-        count(&mut part, &datagram(3), Fate::Passed);
+        // Judged by the layer that units are charged by.
+        let refused = if tunnels == Tunnels::Charged { carrier(1, 255) } else { carrier(255, 2) };
+        (0..4).for_each(|_| count(&mut part, &refused, Segments::Known));
+        count(&mut part, &datagram(3), Segments::Known);
         part.leave();
         let batch = drain(&mut tables);
         let mut expected = vec![
@@ -62,6 +66,9 @@ fn a_carrier_is_in_a_flow_of_each_layer_where_inner_flows_are_accounted() {
             expected.push((Layer::Inner, 2, false, true, false, 3, 3 * 28));
         }
         assert_eq!(flows(&batch), expected, "{tunnels:?}");
+        let dropped: Vec<_> = batch.dropped.iter().map(seen).collect();
+        let source = if tunnels == Tunnels::Charged { 1 } else { 255 };
+        assert_eq!(dropped, [(Layer::Outer, source, with_inner, false, false, 4, 4 * 48)]);
         let counters = batch.counters;
         assert_eq!((counters.estimated, counters.dropped, counters.unexplained()), (3, 4, 0));
     }
@@ -76,7 +83,7 @@ fn two_flows_of_a_packet_never_get_the_same_place() {
         let sources: Vec<u32> = (0..4).map(|i| round * 4 + i).collect();
         for _ in 0..2 {
             part.enter();
-            sources.iter().for_each(|source| count(&mut part, &carrier(*source, *source), Fate::Passed));
+            sources.iter().for_each(|source| count(&mut part, &carrier(*source, *source), Segments::Known));
             part.leave();
         }
         let batch = drain(&mut tables);
@@ -94,10 +101,10 @@ fn units_are_charged_for_overflow_by_one_layer() {
         let (mut tables, mut part) = open(dir.path(), geometry(1, 1, 1), tunnels);
         part.enter();
         // These fill the tables.
-        count(&mut part, &carrier(0, 0), Fate::Passed);
-        (1..=6).for_each(|source| count(&mut part, &datagram(source), Fate::Passed));
+        count(&mut part, &carrier(0, 0), Segments::Known);
+        (1..=6).for_each(|source| count(&mut part, &datagram(source), Segments::Known));
         let mut more =
-            |packets: u32, bytes: &[u8]| (0..packets).for_each(|_| count(&mut part, bytes, Fate::Passed));
+            |packets: u32, bytes: &[u8]| (0..packets).for_each(|_| count(&mut part, bytes, Segments::Known));
         more(1, &carrier(0, 100));
         more(2, &carrier(100, 0));
         more(4, &carrier(100, 100));
@@ -132,16 +139,16 @@ fn each_layer_joins_its_own_fragments() {
     let (outer, inner) = (0xac10_0000, 0x0a00_0000);
     part.enter();
     // The outer packet is in fragments: what is inside shows in the first one alone.
-    count(&mut part, &ipv4(outer + 1, 4, FIRST, &datagram(1)), Fate::Passed);
-    count(&mut part, &ipv4(outer + 1, 4, LATER, &[0; 8]), Fate::Passed);
+    count(&mut part, &ipv4(outer + 1, 4, FIRST, &datagram(1)), Segments::Known);
+    count(&mut part, &ipv4(outer + 1, 4, LATER, &[0; 8]), Segments::Known);
     // The inner one is.
     for fragment in [FIRST, LATER] {
         let packet = ipv4(inner + 2, 17, fragment, &PORTS);
-        count(&mut part, &ipv4(outer + 2, 4, 0, &packet), Fate::Passed);
+        count(&mut part, &ipv4(outer + 2, 4, 0, &packet), Segments::Known);
     }
     // A first fragment of the same packet, seen in the outer layer, does not count.
-    count(&mut part, &ipv4(inner + 3, 17, FIRST, &PORTS), Fate::Passed);
-    count(&mut part, &ipv4(outer + 3, 4, 0, &ipv4(inner + 3, 17, LATER, &PORTS)), Fate::Passed);
+    count(&mut part, &ipv4(inner + 3, 17, FIRST, &PORTS), Segments::Known);
+    count(&mut part, &ipv4(outer + 3, 4, 0, &ipv4(inner + 3, 17, LATER, &PORTS)), Segments::Known);
     part.leave();
     let batch = drain(&mut tables);
     assert_eq!(
@@ -162,7 +169,7 @@ fn each_layer_joins_its_own_fragments() {
 
 #[test]
 fn a_kill_leaves_a_carrier_in_both_layers_or_in_none() {
-    let carry = |part: &mut Partition, source| count(part, &carrier(source % 7, source), Fate::Passed);
+    let carry = |part: &mut Partition, source| count(part, &carrier(source % 7, source), Segments::Known);
     for Batch { counters: c, .. } in after_kills(Tunnels::Charged, carry) {
         assert_eq!((c.queued, c.unexplained()), (c.packets_in, 0), "{c:?}");
         assert_eq!(c.flow_bytes + c.overflow_bytes, c.queued * 48, "{c:?}");
@@ -184,7 +191,7 @@ fn a_change_of_both_layers_that_was_cut_short_is_finished() {
     for (outer, inner) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (0, 5)] {
         let before = read(dir.path());
         part.enter();
-        count(&mut part, &carrier(outer, inner), Fate::Passed);
+        count(&mut part, &carrier(outer, inner), Segments::Known);
         part.leave();
         let after = read(dir.path());
         assert_ne!(before, after);

@@ -1,0 +1,133 @@
+//! Checks of the policies: each by itself, then how they, and units, refer to each other.
+
+use std::collections::{HashMap, HashSet};
+
+use kmod_bpf::{MAX_LIST, MAX_UNITS};
+
+use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem};
+use crate::policy::{Engine, EngineSetup, Reference, Undecided};
+
+/// The largest number of each key of numbers.
+fn largest(key: &str) -> u32 {
+    match key {
+        "vlan" | "vlan_inner" => 4094,
+        "vni" => 0xff_ffff,
+        "gre_key" | "as" => u32::MAX,
+        _ => u16::MAX.into(),
+    }
+}
+
+/// Checks all policies, and the lists of units.
+pub(super) fn check(config: &Config) -> Result<(), Problem> {
+    let fault = |policy: &PolicyConfig| {
+        let name = policy.name.clone();
+        move |problem| Problem::Policy { name, problem }
+    };
+    let mut by_name = HashMap::new();
+    for policy in &config.policies {
+        check_one(policy, config).map_err(fault(policy))?;
+        if by_name.insert(policy.name.as_str(), policy).is_some() {
+            return Err(fault(policy)(PolicyProblem::Duplicate));
+        }
+    }
+    for policy in &config.policies {
+        let parts = policy.policy_or.iter().chain(&policy.policy_and);
+        if let Some(unknown) = parts.clone().find(|part| !by_name.contains_key(part.name.as_str())) {
+            return Err(fault(policy)(PolicyProblem::UnknownPolicy(unknown.name.clone())));
+        }
+        if let Some(part) = parts.clone().find(|part| part.stop) {
+            return Err(fault(policy)(PolicyProblem::Stop(part.to_string())));
+        }
+        if let Some(cycle) = find_cycle(&policy.name, &by_name, &mut Vec::new(), &mut HashSet::new()) {
+            return Err(fault(policy)(PolicyProblem::Cycle(cycle.join(" -> "))));
+        }
+    }
+    for unit in &config.units {
+        check_lists(unit, &by_name).map_err(|problem| Problem::Unit { name: unit.name.clone(), problem })?;
+    }
+    check_size(config)
+}
+
+fn check_one(policy: &PolicyConfig, config: &Config) -> Result<(), PolicyProblem> {
+    if policy.name.is_empty() {
+        return Err(PolicyProblem::EmptyName);
+    }
+    if policy.name.starts_with(['!', '%']) || policy.name.contains(char::is_control) {
+        return Err(PolicyProblem::Name);
+    }
+    for (key, numbers) in policy.numbers() {
+        let max = largest(key);
+        if let Some(beyond) = numbers.iter().find(|numbers| numbers.high > max) {
+            return Err(PolicyProblem::Range { key, value: beyond.high, max });
+        }
+    }
+    if policy.systems.iter().any(|numbers| numbers.low == 0) {
+        return Err(PolicyProblem::SystemZero);
+    }
+    if !policy.systems.is_empty() && config.as_file.is_none() {
+        return Err(PolicyProblem::NoSystems);
+    }
+    let unknown = policy.units.iter().find(|name| config.units.iter().all(|unit| unit.name != **name));
+    unknown.map_or(Ok(()), |name| Err(PolicyProblem::UnknownUnit(name.clone())))
+}
+
+/// Depth-first; `path` is the way from the start to here, `done` what is known to lead to no cycle.
+fn find_cycle<'a>(
+    name: &'a str,
+    by_name: &HashMap<&'a str, &'a PolicyConfig>,
+    path: &mut Vec<&'a str>,
+    done: &mut HashSet<&'a str>,
+) -> Option<Vec<&'a str>> {
+    if done.contains(name) {
+        return None;
+    }
+    if let Some(first) = path.iter().position(|known| *known == name) {
+        return Some(path[first..].iter().copied().chain([name]).collect());
+    }
+    let policy = by_name.get(name)?;
+    path.push(name);
+    let parts = policy.policy_or.iter().chain(&policy.policy_and);
+    let cycle = parts.into_iter().find_map(|part| find_cycle(&part.name, by_name, path, done));
+    path.pop();
+    done.insert(name);
+    cycle
+}
+
+fn check_lists(unit: &UnitConfig, by_name: &HashMap<&str, &PolicyConfig>) -> Result<(), UnitProblem> {
+    let fw = unit.fw_policy.as_deref().unwrap_or_default();
+    for (key, list) in [("acct_policy", unit.acct_policy.as_slice()), ("fw_policy", fw)] {
+        let unknown = |reference: &&Reference| !by_name.contains_key(reference.name.as_str());
+        if let Some(reference) = list.iter().find(unknown) {
+            return Err(UnitProblem::UnknownPolicy { key, policy: reference.name.clone() });
+        }
+        if list.len() > MAX_LIST {
+            return Err(UnitProblem::LongList { key, length: list.len() });
+        }
+    }
+    if unit.fw_policy.as_ref().is_some_and(Vec::is_empty) {
+        return Err(UnitProblem::EmptyList);
+    }
+    Ok(())
+}
+
+/// Policies are short enough, and no address belongs to more units than are looked at.
+fn check_size(config: &Config) -> Result<(), Problem> {
+    let setup = EngineSetup {
+        units: &config.units,
+        policies: &config.policies,
+        files: &config.files,
+        zone: config.timezone,
+        undecided: Undecided::default(),
+    };
+    let engine = Engine::new(setup).map_err(|e| Problem::Policy {
+        name: config.policies[e.policy].name.clone(),
+        problem: PolicyProblem::Long(e.rules),
+    })?;
+    match engine.units().most_of_a_class() {
+        Some((unit, units)) if units > MAX_UNITS => Err(Problem::Unit {
+            name: config.units[unit.0 as usize].name.clone(),
+            problem: UnitProblem::Crowded(units),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,90 @@
+//! The two evaluators of policies, that of the kernel programs and that of user space, give equal verdicts.
+//!
+//! Random configurations, written as TOML and parsed, and random flows around what they mention. The kernel judges by
+//! BPF_PROG_TEST_RUN with the very functions of the meter (`kmod-bpf/src/bpf/verdict.h`). Configurations that once gave
+//! different verdicts are kept in `kept.rs`.
+
+mod kept;
+mod kernel;
+mod random;
+
+use std::collections::BTreeMap;
+
+use netamsd::{
+    config::Config,
+    daemon,
+    flow::{FlowKey, Source},
+    policy::{Engine, UnitId, Verdict},
+};
+
+use kernel::Kernel;
+use random::Random;
+
+/// Random configurations, and flows judged by each.
+const CONFIGURATIONS: usize = 250;
+const FLOWS: usize = 4096;
+/// Sets another number of configurations.
+const VARIABLE: &str = "NETAMS_CONFIGURATIONS";
+const SEED: u64 = 0x7665_7264_6963_7473;
+
+/// Noon of a Wednesday, UTC.
+const NOW_MS: i64 = 1_700_049_600_000;
+
+fn engine(config: &Config) -> Engine {
+    let engine = daemon::engine(config).expect("a checked configuration");
+    engine.tick(NOW_MS);
+    engine
+}
+
+/// Judges flows by both, and returns how often each verdict was given.
+fn compare(config: &Config, engine: &Engine, flows: &[FlowKey], text: &str) -> BTreeMap<Verdict, usize> {
+    let kernel = Kernel::load(config, engine, flows.len());
+    let mut given = BTreeMap::new();
+    for (flow, kernel) in flows.iter().zip(kernel.judge(engine, flows)) {
+        let verdict = engine.verdict(flow, Source::Kernel);
+        assert_eq!(verdict, kernel, "user space, kernel: {flow:?}, by\n{text}");
+        *given.entry(verdict).or_default() += 1;
+    }
+    given
+}
+
+#[test]
+fn random_policies_judge_random_flows_alike() {
+    if !kernel::can_be_asked() {
+        return;
+    }
+    let asked = std::env::var(VARIABLE).ok();
+    let count =
+        asked.map_or(CONFIGURATIONS, |n| n.parse().unwrap_or_else(|_| panic!("{VARIABLE} is a number")));
+    let mut random = Random(SEED);
+    let mut given: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for _ in 0..count {
+        let (text, config) = random.config();
+        let engine = engine(&config);
+        for unit in (0..config.units.len() as u32).map(UnitId) {
+            engine.set_blocked(unit, random.one_in(20));
+            engine.set_over_quota(unit, random.one_in(20));
+        }
+        let flows: Vec<FlowKey> = (0..FLOWS).map(|_| random.flow()).collect();
+        for (verdict, count) in compare(&config, &engine, &flows, &text) {
+            *given.entry(verdict).or_default() += count;
+        }
+    }
+    println!("{given:?}");
+    let least = count * FLOWS / 200;
+    assert!(Verdict::ALL.iter().all(|verdict| given.get(verdict).is_some_and(|n| *n > least)), "{given:?}");
+}
+
+#[test]
+fn what_was_once_judged_differently_is_judged_alike() {
+    if !kernel::can_be_asked() {
+        return;
+    }
+    for text in kept::CONFIGURATIONS {
+        let config = Config::parse(text).expect("a configuration");
+        let engine = engine(&config);
+        let mut random = Random(SEED);
+        let flows: Vec<FlowKey> = (0..FLOWS).map(|_| random.flow()).collect();
+        compare(&config, &engine, &flows, text);
+    }
+}

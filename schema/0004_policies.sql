@@ -1,0 +1,30 @@
+-- Version 3 to 4: accounts of policies, what verdicts have dropped, blocked units. What it means stands in latest.sql.
+
+ALTER TABLE unit ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE policy (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+
+CREATE TABLE policy_hour (
+    unit        INTEGER NOT NULL REFERENCES unit (id),
+    policy      INTEGER NOT NULL REFERENCES policy (id),
+    hour_ms     INTEGER NOT NULL,
+    in_packets  INTEGER NOT NULL,
+    in_bytes    INTEGER NOT NULL,
+    out_packets INTEGER NOT NULL,
+    out_bytes   INTEGER NOT NULL,
+    PRIMARY KEY (unit, hour_ms, policy)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE dropped_hour (
+    unit        INTEGER NOT NULL REFERENCES unit (id),
+    reason      TEXT    NOT NULL,
+    hour_ms     INTEGER NOT NULL,
+    in_packets  INTEGER NOT NULL,
+    in_bytes    INTEGER NOT NULL,
+    out_packets INTEGER NOT NULL,
+    out_bytes   INTEGER NOT NULL,
+    PRIMARY KEY (unit, hour_ms, reason)
+) STRICT, WITHOUT ROWID;
