@@ -80,7 +80,7 @@ fn rust_and_c_agree_on_every_field() {
         structs.extend(Btf::parse(section.data().unwrap()).structs());
     }
     type Layout = &'static [(&'static str, usize, usize)];
-    let expected: [(&str, usize, Layout); 10] = [
+    let expected: [(&str, usize, Layout); 13] = [
         ("flow_key", size_of::<FlowKey>(), FlowKey::FIELDS),
         ("flow_slot", size_of::<FlowSlot>(), FlowSlot::FIELDS),
         ("flow_set", size_of::<FlowSet>(), FlowSet::FIELDS),

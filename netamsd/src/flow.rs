@@ -275,6 +275,9 @@ pub enum Account {
     Dropped(&'static str),
 }
 
+/// The reason of drops by policies that are no longer in force.
+pub const CHANGED: &str = "changed";
+
 /// What one unit used in one hour: how policy tells the store what to add to that unit's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitCharge {

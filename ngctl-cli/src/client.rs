@@ -195,6 +195,30 @@ impl Client {
         /// The netfilter rules that the daemon has installed.
         rules() -> proto::Rules, Rules => Rules
     );
+    question!(
+        /// One unit in full.
+        unit(name: String) -> proto::UnitReport, Unit => Unit
+    );
+    question!(
+        /// What policies counted.
+        policies() -> proto::Policies, Policies => Policies
+    );
+    question!(
+        /// How a packet is counted and judged.
+        explain(query: proto::ExplainQuery) -> proto::Explained, Explain => Explain
+    );
+
+    /// Blocks a unit, or no longer.
+    ///
+    /// # Errors
+    /// When the daemon refuses or the connection fails.
+    pub fn set_blocked(&mut self, unit: String, blocked: bool) -> Result<proto::UnitReport, Error> {
+        match self.ask(&Request::SetBlocked { unit, blocked })? {
+            Response::Unit(answer) => Ok(answer),
+            Response::Error(error) => Err(error.into()),
+            _ => Err(Error::Unexpected { question: "set_blocked" }),
+        }
+    }
 }
 
 /// Sends a message and reads the answer. A daemon that refuses does so before it reads, and closes: then sending fails

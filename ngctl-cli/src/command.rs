@@ -52,13 +52,60 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "units",
         aliases: &[],
-        syntax: "units [--json|--csv] [--exact]",
-        summary: "show what each unit used today, this month and in total",
-        help: "In is traffic to the unit, out is traffic from it. In CSV, `estimated` says that some packets in\n\
-               the store were inferred from super-packets whose segment size is not known.\n\n\
-               Examples:\n  ngctl units\n  ngctl units --csv > units.csv",
+        syntax: "units [UNIT] [--json|--csv] [--exact]",
+        summary: "show what each unit used today, this month and in total, or one unit in full",
+        help: "In is traffic to the unit, out is traffic from it. One unit in full has what each policy of its\n\
+               acct_policy counted, and what was dropped of its packets by reason, which is in no other count:\n\
+               blocked, quota, policy (none of its fw_policy held), default (nobody decided), changed (by\n\
+               policies that are no longer in force). In CSV, `estimated` says that some packets in the store\n\
+               were inferred from super-packets whose segment size is not known.\n\n\
+               Examples:\n  ngctl units\n  ngctl units students\n  ngctl units --csv > units.csv",
         args: ask::UnitsArgs::augment_args,
         run: |matches, session| ask::units(args(matches)?, session),
+    },
+    Command {
+        name: "policies",
+        aliases: &[],
+        syntax: "policies [--json|--csv] [--exact]",
+        summary: "show what each policy counted, of each unit that has it in its list",
+        help: "Packets that the flow tables had no room for are in the counts of units, and in those of no policy.\n\n\
+               Examples:\n  ngctl policies\n  ngctl policies --json",
+        args: ask::PoliciesArgs::augment_args,
+        run: |matches, session| ask::policies(args(matches)?, session),
+    },
+    Command {
+        name: "explain",
+        aliases: &[],
+        syntax: "explain --src ADDRESS --dst ADDRESS [--proto PROTO] [--sport N] [--dport N] [--vlan ID] \
+                 [--vlan-inner ID] [--at TIME] [--json]",
+        summary: "show how a packet is counted and judged, and why",
+        help: "Both sides of a packet must pass. A unit says pass when a policy of its fw_policy holds, and drop\n\
+               when none does, or when it is blocked; without a list it says nothing. Where nobody says anything,\n\
+               local_policy decides if a side is a unit, and default_policy otherwise.\n\n\
+               Examples:\n  ngctl explain --src 192.0.2.77 --dst 198.51.100.1 --dport 443\n  \
+               ngctl explain --src 192.0.2.77 --dst 198.51.100.1 --proto udp --dport 53 --at \"2026-11-30 23:30\"",
+        args: ask::ExplainArgs::augment_args,
+        run: |matches, session| ask::explain(args(matches)?, session),
+    },
+    Command {
+        name: "block",
+        aliases: &[],
+        syntax: "block UNIT [--json]",
+        summary: "let none of a unit's packets pass, from now on and also after a restart",
+        help: "Flows that exist already are blocked within a second. Needs mode = \"divert\". A packet that belongs\n\
+               to several units passes only if none of them is blocked.\n\n\
+               Examples:\n  ngctl block students",
+        args: ask::BlockArgs::augment_args,
+        run: |matches, session| ask::block(args(matches)?, session),
+    },
+    Command {
+        name: "allow",
+        aliases: &[],
+        syntax: "allow UNIT [--json]",
+        summary: "end what `block` began",
+        help: "Examples:\n  ngctl allow students",
+        args: ask::BlockArgs::augment_args,
+        run: |matches, session| ask::allow(args(matches)?, session),
     },
     Command {
         name: "list",
@@ -112,7 +159,7 @@ pub const COMMANDS: &[Command] = &[
                source [kernel|nfqueue|off]\n        \
                switches to this source at once, and shows what the command `source` does\n\
                default_policy [pass|drop]\n        \
-               sets what happens to packets that no policy decides; nfqueue enforces it in mode divert\n\n\
+               sets what happens to packets that no policy decides; enforced in mode divert\n\n\
                Examples:\n  ngctl msg netams: info\n  ngctl msg netams: ledger --json\n  \
                ngctl msg netams: source nfqueue\n  ngctl msg netams: default_policy drop",
         args: ask::MsgArgs::augment_args,

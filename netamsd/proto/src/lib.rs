@@ -9,6 +9,7 @@
 
 pub mod frame;
 mod ledger;
+mod policy;
 mod source;
 pub mod text;
 
@@ -18,12 +19,15 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, Ledgers, Terms};
+pub use policy::{
+    ExplainQuery, Explained, ExplainedUnit, Part, Policies, PolicyUnit, UnitReport,
+};
 pub use source::{NfqueueStatus, Queue, Rule, Rules, SourceKind, SourceStatus, Verdict};
 
 /// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.
 pub const COOKIE: u32 = 0x4e_45_54_41;
 /// Version of the messages below; a client and a daemon talk only when theirs are equal.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Where the daemon listens unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/netams/control.sock";
 /// Environment variable that tells `ngctl` another socket.
@@ -85,6 +89,19 @@ pub enum Request {
     SetDefaultPolicy(Verdict),
     /// The netfilter rules that the daemon has installed: `ngctl rules`.
     Rules,
+    /// One unit in full: `ngctl units UNIT`.
+    Unit(String),
+    /// What policies counted: `ngctl policies`.
+    Policies,
+    /// How a packet is counted and judged: `ngctl explain`.
+    Explain(ExplainQuery),
+    /// Block a unit, or no longer: `ngctl block`, `ngctl allow`. Answered by [`Response::Unit`].
+    SetBlocked {
+        /// Which unit.
+        unit: String,
+        /// Whether none of its packets passes.
+        blocked: bool,
+    },
 }
 
 /// The answer to the [`Request`] of the same name, or an error.
@@ -107,6 +124,12 @@ pub enum Response {
     Source(SourceStatus),
     /// Answer to [`Request::Rules`].
     Rules(Rules),
+    /// Answer to [`Request::Unit`] and [`Request::SetBlocked`].
+    Unit(UnitReport),
+    /// Answer to [`Request::Policies`].
+    Policies(Policies),
+    /// Answer to [`Request::Explain`].
+    Explain(Explained),
     /// The request failed.
     Error(Error),
 }
@@ -362,6 +385,10 @@ pub struct UnitTotals {
     pub month: InOut,
     /// Since the store was created.
     pub total: InOut,
+    /// Dropped by verdicts since the store was created: in none of the counts above.
+    pub dropped: InOut,
+    /// None of its packets passes: the administrator has blocked it.
+    pub blocked: bool,
 }
 
 /// Something the administrator should know of, kept in the store.

@@ -80,8 +80,11 @@ fn changes(request: &Request) -> bool {
         | Request::Units
         | Request::Events(_)
         | Request::Source
-        | Request::Rules => false,
-        Request::SetSource(_) | Request::SetDefaultPolicy(_) => true,
+        | Request::Rules
+        | Request::Unit(_)
+        | Request::Policies
+        | Request::Explain(_) => false,
+        Request::SetSource(_) | Request::SetDefaultPolicy(_) | Request::SetBlocked { .. } => true,
     }
 }
 

@@ -4,16 +4,14 @@ use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
 
 use ipnet::IpNet;
 use netams_proto::{
-    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, InOut, Info, Layer, Node, Request, Response,
-    Tunnel, UnitTotals, Units as UnitReport,
+    Error, Event, Flow, FlowQuery, FlowSort, Flows, Hook, Info, Layer, Node, Request, Response, Tunnel,
 };
 
-use super::{snapshot::Snapshot, sources};
+use super::{snapshot::Snapshot, sources, units};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, NfqueueConfig},
-    flow::{self, Counters},
+    flow::Counters,
     policy::{Engine, UnitConfig},
-    source::unix_ms,
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
 };
 
@@ -47,7 +45,13 @@ pub fn answer(context: &Arc<Context>, snapshot: Snapshot, request: Request) -> R
         Request::Info => Ok(Response::Info(info(context, &snapshot))),
         Request::Ledger => Ok(Response::Ledger(sources::ledgers(context, snapshot))),
         Request::Flows(query) => flows(context, snapshot, &query).map(Response::Flows),
-        Request::Units => units(context, snapshot).map(Response::Units),
+        Request::Units => units::all(context, snapshot).map(Response::Units),
+        // The meter has blocked it, or no longer does.
+        Request::Unit(unit) | Request::SetBlocked { unit, .. } => {
+            units::one(context, snapshot, &unit).map(Response::Unit)
+        }
+        Request::Policies => units::policies(context, snapshot).map(Response::Policies),
+        Request::Explain(query) => Ok(Response::Explain(units::explain(context, &snapshot, &query))),
         Request::Events(most) => events(context, most).map(Response::Events),
         // The meter has done what was to be done.
         Request::Source | Request::SetSource(_) | Request::SetDefaultPolicy(_) => {
@@ -106,7 +110,7 @@ fn info(context: &Context, snapshot: &Snapshot) -> Info {
 fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flows, Error> {
     let unit = match &query.unit {
         None => None,
-        Some(name) => Some(context.engine.units().ranges(name).ok_or_else(|| unknown_unit(context, name))?),
+        Some(name) => Some(context.engine.units().ranges(name).ok_or_else(|| units::unknown(&context.engine, name))?),
     };
     let selection = FlowSelection {
         unit,
@@ -157,38 +161,6 @@ fn flow(record: FlowRecord) -> Flow {
     }
 }
 
-fn units(context: &Context, snapshot: Snapshot) -> Result<UnitReport, Error> {
-    let reader = reader(context)?;
-    let now = unix_ms();
-    let since = |from| -> Result<std::collections::HashMap<String, flow::InOut>, Error> {
-        Ok(reader.unit_totals(from).map_err(store)?.into_iter().collect())
-    };
-    let today = since(Some(context.engine.zone().day_start(now)))?;
-    let month = since(Some(context.engine.zone().month_start(now)))?;
-    let total = since(None)?;
-    let of = |totals: &std::collections::HashMap<String, flow::InOut>, name: &str| {
-        let counts = totals.get(name).copied().unwrap_or_default();
-        InOut {
-            in_packets: counts.in_packets,
-            in_bytes: counts.in_bytes,
-            out_packets: counts.out_packets,
-            out_bytes: counts.out_bytes,
-        }
-    };
-    let row = |unit: &UnitConfig| UnitTotals {
-        name: unit.name.clone(),
-        kind: unit.kind.as_str().to_owned(),
-        today: of(&today, &unit.name),
-        month: of(&month, &unit.name),
-        total: of(&total, &unit.name),
-    };
-    Ok(UnitReport {
-        units: context.configured.iter().map(row).collect(),
-        estimated: snapshot.ledgers.iter().map(|ledger| ledger.total.0.estimated).sum(),
-        stale: snapshot.trouble,
-    })
-}
-
 fn events(context: &Context, most: u32) -> Result<Vec<Event>, Error> {
     let found = reader(context)?.events(most).map_err(store)?;
     let event = |e: crate::store::EventRecord| Event {
@@ -200,19 +172,12 @@ fn events(context: &Context, most: u32) -> Result<Vec<Event>, Error> {
     Ok(found.into_iter().map(event).collect())
 }
 
-fn reader(context: &Context) -> Result<Reader, Error> {
+pub(super) fn reader(context: &Context) -> Result<Reader, Error> {
     Reader::open(&context.state).map_err(store)
 }
 
-fn store(e: StoreError) -> Error {
+pub(super) fn store(e: StoreError) -> Error {
     Error::Store(e.to_string())
-}
-
-fn unknown_unit(context: &Context, name: &str) -> Error {
-    let known = context.engine.units().names().join(", ");
-    let known =
-        if known.is_empty() { "none is configured".to_owned() } else { format!("configured are {known}") };
-    Error::Invalid(format!("there is no unit `{name}`; {known}"))
 }
 
 /// First and last address of a prefix, v4-mapped for IPv4.

@@ -22,6 +22,7 @@ mod setup;
 mod snapshot;
 mod sources;
 mod switch;
+mod units;
 mod verdicts;
 
 use std::{
@@ -201,7 +202,8 @@ async fn serve(
 async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request: Request) -> Response {
     let answered = spawn_blocking(move || {
         let (ask, answered) = oneshot::channel();
-        orders.send(order(&request, ask)).map_err(|_| Error::Closing)?;
+        let order = order(&context, &request, ask)?;
+        orders.send(order).map_err(|_| Error::Closing)?;
         let snapshot = answered.blocking_recv().map_err(|_| Error::Closing)?.map_err(refusal)?;
         Ok(answer(&context, snapshot, request))
     });
@@ -213,15 +215,20 @@ async fn respond(context: Arc<Context>, orders: mpsc::SyncSender<Order>, request
 }
 
 /// What a request means for the meter.
-fn order(request: &Request, answer: Answer) -> Order {
-    match request {
+fn order(context: &Context, request: &Request, answer: Answer) -> Result<Order, Error> {
+    Ok(match request {
+        Request::SetBlocked { unit, blocked } => {
+            let place = context.configured.iter().position(|known| known.name == *unit);
+            let place = place.ok_or_else(|| units::unknown(&context.engine, unit))?;
+            Order::SetBlocked(UnitId(place as u32), *blocked, answer)
+        }
         Request::SetSource(SourceKind::Kernel) => Order::SetSource(DataSource::Kernel, answer),
         Request::SetSource(SourceKind::Nfqueue) => Order::SetSource(DataSource::Nfqueue, answer),
         Request::SetSource(SourceKind::Off) => Order::SetSource(DataSource::Off, answer),
         Request::SetDefaultPolicy(Verdict::Pass) => Order::SetDefaultPolicy(DefaultPolicy::Pass, answer),
         Request::SetDefaultPolicy(Verdict::Drop) => Order::SetDefaultPolicy(DefaultPolicy::Drop, answer),
         _ => Order::Sync(answer),
-    }
+    })
 }
 
 /// What a client is told about an order that was not carried out.

@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub switches: u64,
     /// What happens to packets that no policy decides.
     pub default_policy: DefaultPolicy,
+    /// Whether each unit is blocked.
+    pub blocked: Vec<bool>,
     /// The ledger of each source, in the order of [`Source::ALL`].
     pub ledgers: [SourceLedger; Source::ALL.len()],
     /// When the source was switched last, milliseconds UTC since 1970.
@@ -83,6 +85,7 @@ impl Meter {
             since_ms: self.since_ms,
             switches: self.switches,
             default_policy: self.default_policy,
+            blocked: self.engine.blocked(),
             ledgers: Source::ALL.map(|source| self.source_ledger(source)),
             switched_ms: self.at_switch.as_ref().map(|(time, _)| *time),
             rates: self.rates.per_second(),

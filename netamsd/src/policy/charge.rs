@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::program::{Side, Verdict};
 use super::{Engine, Units, Zone};
-use crate::flow::{Account, Batch, FlowDelta, InOut, Layer, UnitCharge};
+use crate::flow::{Account, Batch, CHANGED, FlowDelta, InOut, Layer, UnitCharge};
 
 impl Engine {
     /// What a batch adds to the accounts of each unit: its traffic ([`Units::charge`]), what of it policies hold for, and
@@ -69,9 +69,6 @@ impl Engine {
         }
     }
 }
-
-/// The reason of drops that policies have had which are no longer in force.
-const CHANGED: &str = "changed";
 
 /// Out of the source's unit, into the destination's.
 fn add(sum: &mut InOut, side: Side, flow: &FlowDelta) {

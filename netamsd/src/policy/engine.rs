@@ -152,6 +152,11 @@ impl Engine {
         self.set_flag(unit.0 as usize + 1, unit_flag::BLOCKED, blocked)
     }
 
+    /// Whether each unit is blocked.
+    pub fn blocked(&self) -> Vec<bool> {
+        self.state().flags.iter().skip(1).map(|flags| flags & unit_flag::BLOCKED != 0).collect()
+    }
+
     /// Says whether a unit is over its quota; whether that changes something.
     pub fn set_over_quota(&self, unit: UnitId, over: bool) -> bool {
         self.set_flag(unit.0 as usize + 1, unit_flag::OVER_QUOTA, over)

@@ -2,6 +2,7 @@
 
 mod control;
 mod flows;
+mod policy;
 
 use clap::Args;
 
@@ -13,6 +14,8 @@ use crate::session::Session;
 pub use control::{LedgerArgs, ListArgs, MsgArgs, RulesArgs, ShowArgs, SourceArgs};
 pub use control::{ledger, list, msg, rules, show, source};
 pub use flows::{FlowsArgs, flows};
+pub use policy::{BlockArgs, ExplainArgs, PoliciesArgs, UnitsArgs};
+pub use policy::{allow, block, explain, policies, units};
 
 /// Shape of an answer that has rows.
 #[derive(Debug, Clone, Copy, Args)]
@@ -32,30 +35,6 @@ pub struct Json {
     /// Print the answer as JSON, numbers exact, times in milliseconds UTC
     #[arg(long)]
     json: bool,
-}
-
-/// Options of `units`.
-#[derive(Debug, Args)]
-pub struct UnitsArgs {
-    #[command(flatten)]
-    format: Format,
-    /// Do not round bytes in the table
-    #[arg(long)]
-    exact: bool,
-}
-
-/// `units`.
-pub fn units(args: UnitsArgs, session: &mut Session<'_>) -> Result<(), Failure> {
-    let mut client = session.connect()?;
-    let answer = client.units()?;
-    session.warn_stale(answer.stale.as_deref())?;
-    let look = session.look(&client, args.exact);
-    match args.format {
-        Format { json: true, .. } => json(session.out, &answer)?,
-        Format { csv: true, .. } => csv::units(session.out, &answer)?,
-        Format { .. } => tables::units(session.out, &answer, &look)?,
-    }
-    Ok(())
 }
 
 /// Options of `events`.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flows, Rules, Units, text::clean};
+use netams_proto::{Event, Flows, Part, Policies, Rules, UnitReport, Units, text::clean};
 
 /// Flow records.
 ///
@@ -44,11 +44,11 @@ pub fn flows(to: &mut dyn Write, answer: &Flows) -> io::Result<()> {
 /// # Errors
 /// Those of the writer.
 pub fn units(to: &mut dyn Write, answer: &Units) -> io::Result<()> {
-    writeln!(to, "name,kind,period,in_packets,in_bytes,out_packets,out_bytes,estimated")?;
+    writeln!(to, "name,kind,period,in_packets,in_bytes,out_packets,out_bytes,estimated,blocked")?;
     let estimated = answer.estimated > 0;
     for unit in &answer.units {
         for (period, c) in super::periods(unit) {
-            let fields: [&dyn Display; 8] = [
+            let fields: [&dyn Display; 9] = [
                 &unit.name,
                 &unit.kind,
                 &period,
@@ -57,8 +57,43 @@ pub fn units(to: &mut dyn Write, answer: &Units) -> io::Result<()> {
                 &c.out_packets,
                 &c.out_bytes,
                 &estimated,
+                &unit.blocked,
             ];
             line(to, &fields)?;
+        }
+    }
+    Ok(())
+}
+
+/// One unit: all its traffic, what of it policies counted, and what was dropped by reason.
+///
+/// # Errors
+/// Those of the writer.
+pub fn unit(to: &mut dyn Write, answer: &UnitReport) -> io::Result<()> {
+    writeln!(to, "account,name,period,in_packets,in_bytes,out_packets,out_bytes")?;
+    let unit = &answer.unit;
+    let all = Part { name: unit.name.clone(), today: unit.today, month: unit.month, total: unit.total };
+    let policies = answer.policies.iter().map(|part| ("policy", part));
+    let dropped = answer.dropped.iter().map(|part| ("dropped", part));
+    for (account, part) in [("traffic", &all)].into_iter().chain(policies).chain(dropped) {
+        for (period, c) in super::periods_of(part) {
+            let counts: [&dyn Display; 4] = [&c.in_packets, &c.in_bytes, &c.out_packets, &c.out_bytes];
+            line(to, &[&[&account as &dyn Display, &part.name, &period], &counts[..]].concat())?;
+        }
+    }
+    Ok(())
+}
+
+/// What policies counted.
+///
+/// # Errors
+/// Those of the writer.
+pub fn policies(to: &mut dyn Write, answer: &Policies) -> io::Result<()> {
+    writeln!(to, "policy,unit,period,in_packets,in_bytes,out_packets,out_bytes")?;
+    for one in &answer.policies {
+        for (period, c) in super::periods_of(&one.policy) {
+            let counts: [&dyn Display; 4] = [&c.in_packets, &c.in_bytes, &c.out_packets, &c.out_bytes];
+            line(to, &[&[&one.policy.name as &dyn Display, &one.unit, &period], &counts[..]].concat())?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 
 pub mod csv;
 pub mod ledger;
+pub mod policy;
 pub mod source;
 mod table;
 pub mod tables;
@@ -12,7 +13,7 @@ pub mod tables;
 use std::io::{self, Write};
 
 use chrono_tz::Tz;
-use netams_proto::{InOut, UnitTotals, text};
+use netams_proto::{InOut, Part, UnitTotals, text};
 use unicode_width::UnicodeWidthStr;
 
 /// How tables are to be printed.
@@ -75,6 +76,11 @@ impl Look {
 pub fn json(to: &mut dyn Write, answer: &impl serde::Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *to, answer)?;
     writeln!(to)
+}
+
+/// The periods of a part by name.
+fn periods_of(part: &Part) -> [(&'static str, InOut); 3] {
+    [("today", part.today), ("month", part.month), ("total", part.total)]
 }
 
 /// A unit's periods by name.

@@ -202,6 +202,11 @@ pub fn units(to: &mut dyn Write, answer: &Units, look: &Look) -> io::Result<()> 
     }
     table.print(to, look)?;
     look.notes(to, &["in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])?;
+    let blocked: Vec<String> =
+        answer.units.iter().filter(|unit| unit.blocked).map(|unit| clean(&unit.name)).collect();
+    if !blocked.is_empty() {
+        look.notes(to, &[format!("blocked: {}", blocked.join(", "))])?;
+    }
     if answer.estimated > 0 {
         look.notes(to, &[format!("{} packets in the store were {INFERRED}", answer.estimated)])?;
     }

@@ -1,8 +1,9 @@
 //! What the daemon of a small gateway would say.
 
 use netams_proto::{
-    Error, Event, Flow, Flows, Hook, InOut, Info, Layer, Ledger, Ledgers, NfqueueStatus, Node, Queue,
-    Request, Response, Rule, Rules, SourceKind, SourceStatus, Terms, Tunnel, UnitTotals, Units, Verdict,
+    Error, Event, ExplainQuery, Explained, ExplainedUnit, Flow, Flows, Hook, InOut, Info, Layer, Ledger,
+    Ledgers, NfqueueStatus, Node, Part, Policies, PolicyUnit, Queue, Request, Response, Rule, Rules,
+    SourceKind, SourceStatus, Terms, Tunnel, UnitReport, UnitTotals, Units, Verdict,
 };
 
 /// 2026-11-30 14:00:00 in Berlin.
@@ -42,6 +43,13 @@ pub fn gateway(request: Request) -> Response {
             Response::Source(SourceStatus { default_policy, ..status(SourceKind::Nfqueue) })
         }
         Request::Rules => Response::Rules(rules()),
+        Request::Unit(name) if name != "server" => {
+            Response::Error(Error::Invalid(format!("there is no unit `{name}`; configured are server")))
+        }
+        Request::Unit(_) => Response::Unit(unit(true)),
+        Request::SetBlocked { blocked, .. } => Response::Unit(unit(blocked)),
+        Request::Policies => Response::Policies(policies()),
+        Request::Explain(query) => Response::Explain(explained(&query)),
     }
 }
 
@@ -297,9 +305,50 @@ fn units() -> Units {
         today: used(n),
         month: used(10 * n),
         total: used(100 * n),
+        dropped: InOut::default(),
+        blocked: kind == "host",
     };
     let units = vec![unit("server", "host", 5), unit("all, and more", "group", 7)];
     Units { units, estimated: 12, stale: None }
+}
+
+fn unit(blocked: bool) -> UnitReport {
+    let used = |n| InOut { in_packets: n, in_bytes: n * 1000, out_packets: 2 * n, out_bytes: 2 * n * 1000 };
+    let part = |name: &str, n| Part { name: name.into(), today: used(n), month: used(n), total: used(3 * n) };
+    let mut unit = units().units.remove(0);
+    unit.blocked = blocked;
+    UnitReport {
+        unit,
+        policies: vec![part("web", 4), part("mail", 1)],
+        dropped: vec![part("blocked", 2)],
+        stale: None,
+    }
+}
+
+fn policies() -> Policies {
+    let of = |policy| PolicyUnit { unit: "server".into(), policy };
+    Policies { policies: unit(true).policies.into_iter().map(of).collect(), stale: None }
+}
+
+fn explained(query: &ExplainQuery) -> Explained {
+    let unit = |unit: &str, side: &str, says: &str, policy: Option<&str>, counted_by: &[&str]| ExplainedUnit {
+        unit: unit.into(),
+        side: side.into(),
+        says: says.into(),
+        policy: policy.map(Into::into),
+        counted_by: counted_by.iter().map(|name| (*name).into()).collect(),
+    };
+    Explained {
+        at_ms: query.at_ms.unwrap_or(NOON),
+        verdict: Verdict::Drop,
+        reason: "blocked".into(),
+        enforced: query.proto == 6,
+        units: vec![
+            unit("student", "source", "pass", Some("!night"), &["web"]),
+            unit("all", "source", "undecided", None, &[]),
+            unit("server", "destination", "blocked", None, &["web", "mail"]),
+        ],
+    }
 }
 
 fn events() -> Vec<Event> {

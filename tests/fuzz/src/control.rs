@@ -165,6 +165,8 @@ fn responses() -> Vec<Response> {
         today: Default::default(),
         month: Default::default(),
         total: Default::default(),
+        dropped: Default::default(),
+        blocked: false,
     };
     let status = SourceStatus {
         source: SourceKind::Nfqueue,
