@@ -146,9 +146,10 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "import FILE [--output FILE] [--force]",
         summary: "turn a NeTAMS configuration into one of netamsd",
-        help: "The configuration goes to stdout. The report on stderr names, by line, what was not kept as it was and what\n\
-               is to be completed by hand; the exit code is 1 then, and 0 when there is nothing to say. The daemon is not\n\
-               asked. Passwords are neither kept nor shown. K, M and G of quotas become KB, MB and GB.\n\n\
+        help: "The configuration goes to stdout. The report on stderr names, by line, what was not kept as it\n\
+               was and what is to be completed by hand; the exit code is 1 then, and 0 when nothing is to say.\n\
+               No daemon is asked. Passwords are neither kept nor shown. Of quotas, 20G becomes 20GB.\n\
+               NeTAMS keeps quotas in its database: add `set name UNIT month 20G sum` to `service quota`.\n\n\
                Examples:\n  ngctl import /usr/local/etc/netams.cfg --output netams.toml\n  \
                ngctl import netams.cfg 2> report.txt | less",
         args: import::ImportArgs::augment_args,

@@ -33,7 +33,7 @@ pub enum Failure {
     #[error("{0} is no NeTAMS configuration: it has no service, policy or unit; name a netams.cfg")]
     NotNetams(String),
     /// The import was written, and its report has so many lines.
-    #[error("{0} things were not kept as they were or are to be completed by hand; see the lines above")]
+    #[error("not all was kept as it was; do what the report above says ({0})")]
     NotAllKept(usize),
     /// The file to write is there already.
     #[error("{0} exists; name another file, or overwrite it with --force")]

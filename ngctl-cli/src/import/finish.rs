@@ -112,7 +112,7 @@ pub fn policies(policies: &mut [Policy], units: &[Unit], notes: &mut Notes) {
 pub fn unlisted(units: &[Unit], notes: &mut Notes) {
     for unit in units.iter().filter(|unit| unit.kind != Kind::Group) {
         let has_lists = !unit.acct.policies.is_empty() || !unit.fw.policies.is_empty();
-        if !has_lists && unit.flags.is_empty() {
+        if !has_lists && !unit.flags.contains(&"no_local_pass") {
             let text = "NeTAMS drops the traffic of a unit without policies; write `no_local_pass = true` to keep that";
             notes.add(unit.line, format!("unit {}: {text}", unit.name));
         }

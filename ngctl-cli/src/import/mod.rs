@@ -10,17 +10,23 @@
 //! kept becomes a [`Note`]. The syntax is that of "Документация NetAMS", versions 3.3 and 3.4.
 
 mod address;
+mod attribute;
 mod command;
+mod condition;
 mod finish;
 mod names;
 mod note;
 mod policy;
+mod ports;
 mod quota;
 mod rate;
+mod rule;
 mod service;
 mod source;
 mod statement;
 mod target;
+#[cfg(test)]
+mod tests;
 mod toml;
 mod unit;
 mod write;
@@ -152,7 +158,7 @@ impl Reader {
                 "fw-policy" => &mut self.defaults.fw,
                 _ => return say(format!("`{key}` is not understood")),
             };
-            *list = Some((line, unit::policies(words, &self.names, &mut say)));
+            *list = Some((line, attribute::policies(words, &self.names, &mut say)));
         }
     }
 

@@ -44,7 +44,9 @@ pub fn read(section: &Section, names: &Names, units: &mut [Unit], notes: &mut No
                 Some(name) => defaults.policy = Some(name.into()),
                 None => notes.add(line, format!("quota: no policy `{value}`; quotas are written without it")),
             },
-            "soft-treshold" | "soft-threshold" => defaults.warn = percent(value, line, notes),
+            "soft-treshold" | "soft-threshold" => {
+                defaults.warn = percent(Some(value), &mut |text| notes.add(line, format!("quota: {text}")));
+            }
             "set" => {
                 set = true;
                 one(command, &defaults, names, units, notes);
@@ -67,10 +69,12 @@ pub fn read(section: &Section, names: &Names, units: &mut [Unit], notes: &mut No
     }
 }
 
-fn percent(value: &str, line: usize, notes: &mut Notes) -> Option<u64> {
+/// A threshold in percent; what is none is said.
+fn percent(value: Option<&str>, say: &mut impl FnMut(String)) -> Option<u64> {
+    let value = value.unwrap_or_default();
     let percent = value.parse().ok().filter(|percent| (1..=100).contains(percent));
     if percent.is_none() {
-        notes.add(line, format!("quota: `{value}` is no percentage; quotas are written without `warn`"));
+        say(format!("`{value}` is no percentage; `warn` is not written"));
     }
     percent
 }
@@ -93,12 +97,7 @@ fn one(command: &Command, defaults: &Defaults, names: &Names, units: &mut [Unit]
     while let Some(word) = words.next() {
         match word {
             "hour" | "day" | "week" | "month" => limits(word, &mut words, &mut quotas, &mut say),
-            "soft-treshold" | "soft-threshold" => {
-                warn = words
-                    .next()
-                    .and_then(|value| value.parse().ok())
-                    .filter(|percent| (1..=100).contains(percent));
-            }
+            "soft-treshold" | "soft-threshold" => warn = percent(words.next(), &mut say),
             "soft" => hard = hard.or(Some(false)),
             "hard" => hard = Some(true),
             "policy" => match words.next().map(|word| (word, names.policy(word))) {

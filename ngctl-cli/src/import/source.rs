@@ -4,17 +4,17 @@
 //! a netgraph node with `divert`) becomes the queues, what looks at copies becomes the kernel's counters.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use super::note::Notes;
-use super::statement::{Command, Section, Words};
+use super::rule::{self, CHAINS, interface};
+use super::statement::Section;
 
 /// What the data sources of the file come to.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Whether packets are decided about.
     pub divert: bool,
-    /// Interfaces named anywhere, each once.
+    /// Interfaces of what counts, each once.
     pub interfaces: Vec<String>,
     /// Numbers of the data sources that there is a counterpart of.
     pub numbers: BTreeSet<String>,
@@ -51,19 +51,26 @@ pub fn read(sections: &[Section], notes: &mut Notes) -> Sources {
     let mut line = 1;
     for section in sections.iter().filter(|section| section.service == "data-source") {
         line = section.line;
-        if let Some(way) = one(section, &mut sources, notes) {
+        let mut interfaces = Vec::new();
+        if let Some(way) = one(section, &mut interfaces, notes) {
             sources.numbers.insert(section.number.clone());
-            ways.push(way);
+            ways.push((way, interfaces));
         }
     }
-    sources.divert = ways.contains(&Way::Decides);
+    sources.divert = ways.iter().any(|(way, _)| *way == Way::Decides);
+    let counts = |way: Way| !sources.divert || way == Way::Decides;
+    for name in ways.iter().filter(|(way, _)| counts(*way)).flat_map(|(_, names)| names) {
+        if !sources.interfaces.contains(name) {
+            sources.interfaces.push(name.clone());
+        }
+    }
     if ways.is_empty() {
         notes.add(
             line,
             "no data source that netamsd has; `source = \"kernel\"` and `mode = \"tee\"` are written",
         );
     }
-    if sources.divert && ways.contains(&Way::Copies) {
+    if sources.divert && ways.iter().any(|(way, _)| *way == Way::Copies) {
         notes.add(
             line,
             "one source counts at a time: the queues, and not also what other data sources copied",
@@ -76,7 +83,7 @@ pub fn read(sections: &[Section], notes: &mut Notes) -> Sources {
 }
 
 /// Reads one. `None` when there is no counterpart, which is noted.
-fn one(section: &Section, sources: &mut Sources, notes: &mut Notes) -> Option<Way> {
+fn one(section: &Section, interfaces: &mut Vec<String>, notes: &mut Notes) -> Option<Way> {
     let first = |key| section.commands.iter().find(|c| c.words[0] == key).and_then(|c| c.words.get(1));
     let kind = first("type").map_or("ip-traffic", String::as_str);
     let mut way = None;
@@ -85,11 +92,11 @@ fn one(section: &Section, sources: &mut Sources, notes: &mut Notes) -> Option<Wa
         let line = command.line;
         match command.words[0].as_str() {
             "type" => {}
-            "source" => match source(kind, &command.words[1..], sources) {
+            "source" => match source(kind, &command.words[1..], interfaces) {
                 Some(found) => way = Some(found),
                 None => notes.add(line, format!("data source {}: {}", section.number, no_counterpart(kind))),
             },
-            "rule" => rule(command, sources, &mut chains, notes),
+            "rule" => rule::read(command, interfaces, &mut chains, notes),
             // Only NetFlow has these; what is said of the source says enough.
             "listen" | "clock" => {}
             "layer7-detect" if command.words.get(1).is_none_or(|word| word == "none") => {}
@@ -121,7 +128,7 @@ fn no_counterpart(kind: &str) -> String {
 }
 
 /// What follows `source` for a data source of this type.
-fn source(kind: &str, words: &[String], sources: &mut Sources) -> Option<Way> {
+fn source(kind: &str, words: &[String], interfaces: &mut Vec<String>) -> Option<Way> {
     let first = words.first()?.as_str();
     match (kind, first) {
         ("netflow" | "raw", _) | (_, "netflow") => None,
@@ -130,78 +137,14 @@ fn source(kind: &str, words: &[String], sources: &mut Sources) -> Option<Way> {
         ("netgraph", _) if words.iter().any(|word| word == "divert") => Some(Way::Decides),
         ("netgraph", _) => Some(Way::Copies),
         (_, "libpcap") => {
-            words.get(1).into_iter().for_each(|name| interface(name, sources));
+            words.get(1).into_iter().for_each(|name| interface(name, interfaces));
             Some(Way::Copies)
         }
         ("libpcap", name) => {
-            interface(name, sources);
+            interface(name, interfaces);
             Some(Way::Copies)
         }
         _ => None,
-    }
-}
-
-/// netamsd's patterns have `*` where iptables has `+`.
-fn interface(name: &str, sources: &mut Sources) {
-    let name = name.strip_suffix('+').map_or_else(|| name.to_owned(), |name| format!("{name}*"));
-    let is_address = name.parse::<IpAddr>().is_ok();
-    if name != "any" && !is_address && !sources.interfaces.contains(&name) {
-        sources.interfaces.push(name);
-    }
-}
-
-const CHAINS: [&str; 3] = ["forward", "input", "output"];
-
-/// `rule ID "RULE"`: a rule of ipfw or of iptables. Its interfaces and chains are taken; anything else that it asks for is
-/// named.
-fn rule(command: &Command, sources: &mut Sources, chains: &mut BTreeSet<String>, notes: &mut Notes) {
-    let id = command.words.get(1).map_or("", String::as_str);
-    let text = command.words.get(2..).unwrap_or_default().join(" ");
-    let words: Vec<String> = text.split_whitespace().map(String::from).collect();
-    let ipfw = words.iter().any(|word| word == "from");
-    let mut more = false;
-    let mut rest = Words::new(&words);
-    while let Some(word) = rest.next() {
-        match (word, rest.peek()) {
-            ("via" | "recv" | "xmit", Some(name)) => {
-                interface(name, sources);
-                more |= word != "via";
-                if ipfw && name.parse::<IpAddr>().is_err() && name != "any" {
-                    let text = format!(
-                        "rule {id}: `{name}` is FreeBSD's name; write this machine's into `kernel.interfaces`"
-                    );
-                    notes.add(command.line, text);
-                }
-                rest.next();
-            }
-            ("-i" | "-o", Some(name)) => {
-                interface(name, sources);
-                more = true;
-                rest.next();
-            }
-            ("not" | "!", Some(_)) => {
-                rest.next();
-                rest.next();
-                more = true;
-            }
-            ("from" | "to", Some("any")) | ("-p", Some("all" | "ip")) | ("-j" | "-A" | "-I", Some(_)) => {
-                if matches!(word, "-A" | "-I") {
-                    continue;
-                }
-                rest.next();
-            }
-            ("ip" | "all", _) if ipfw => {}
-            (chain, _) if CHAINS.contains(&chain.to_lowercase().as_str()) => {
-                chains.insert(chain.to_lowercase());
-            }
-            _ => more = true,
-        }
-    }
-    if more {
-        notes.add(
-            command.line,
-            format!("rule {id} takes a part of the traffic; netamsd takes all that passes the interfaces"),
-        );
     }
 }
 
@@ -253,30 +196,6 @@ mod tests {
     #[test]
     fn of_several_the_one_that_decides_wins() {
         let text = "service data-source 1\nsource libpcap eth0\nservice data-source 2\nsource divert 1";
-        assert_eq!(summary(text), ("nfqueue", "divert", "eth0".into(), 1));
-    }
-
-    #[test]
-    fn what_a_rule_leaves_out_is_said() {
-        let part = |text: &str| {
-            let words = ["rule", "1", text].map(String::from).to_vec();
-            let (mut sources, mut chains, mut notes) =
-                (Sources::default(), BTreeSet::new(), Notes::default());
-            rule(&Command { line: 1, words }, &mut sources, &mut chains, &mut notes);
-            (sources.interfaces.join(" "), notes.sorted().iter().any(|note| note.text.contains("a part")))
-        };
-        for (text, expected) in [
-            ("ip from any to any via fxp0", ("fxp0", false)),
-            ("all from any to any via fxp*", ("fxp*", false)),
-            ("ip from any to any in recv fxp0", ("fxp0", true)),
-            ("ip from 10.0.0.0/8 to any via fxp0", ("fxp0", true)),
-            ("tcp from any to any via fxp0", ("fxp0", true)),
-            ("ip from any to any not via lo0", ("", true)),
-            ("INPUT -p all -j QUEUE", ("", false)),
-            ("-A FORWARD -i ppp+ -j QUEUE", ("ppp*", true)),
-            ("FORWARD -s 10.0.0.0/8 -j QUEUE", ("", true)),
-        ] {
-            assert_eq!(part(text), (expected.0.to_owned(), expected.1), "{text}");
-        }
+        assert_eq!(summary(text), ("nfqueue", "divert", String::new(), 2), "and its interfaces count");
     }
 }

@@ -62,33 +62,43 @@ fn range(word: &str, max: u64) -> Option<Value> {
     }
 }
 
+/// The key of the targets `proto`, `tos`, `vlan`, `time` and `day`.
+pub fn key(target: &str) -> &'static str {
+    match target {
+        "proto" => "proto",
+        "tos" => "tos",
+        "vlan" => "vlan",
+        "time" => "time",
+        _ => "day",
+    }
+}
+
 /// One value of the targets `proto`, `tos`, `vlan`, `time` or `day`, with its key; `None` when it asks for nothing.
 ///
 /// # Errors
 /// What to write instead.
 pub fn simple(target: &str, word: &str) -> Result<Option<(&'static str, Value)>, String> {
-    let found = match target {
-        "proto" => return protocol(word),
-        "tos" => {
-            number(word).filter(|tos| *tos <= 255).map(|tos| ("tos", Value::Number(tos))).ok_or("0 to 255")
-        }
-        "vlan" => range(word, 4094).map(|vlan| ("vlan", vlan)).ok_or("1 to 4094"),
-        "time" => time(word).map(|time| ("time", time)).ok_or("hours such as 9-18 or 00:40-21:30"),
-        _ => days(word).map(|days| ("day", days)).ok_or("days such as Mon-Fri or Sun"),
+    let (found, write) = match target {
+        "proto" if is_every_protocol(word) => return Ok(None),
+        "proto" => return protocol(word).map(|value| Some(("proto", value))),
+        "tos" => (number(word).filter(|tos| *tos <= 255).map(Value::Number), "0 to 255"),
+        "vlan" => (range(word, 4094), "1 to 4094"),
+        "time" => (time(word), "hours such as 9-18 or 00:40-21:30"),
+        _ => (days(word), "days such as Mon-Fri or Sun"),
     };
-    found.map(Some).map_err(|write| format!("write {write}"))
+    found.map(|value| Some((key(target), value))).ok_or_else(|| format!("write {write}"))
 }
 
 /// NeTAMS sees IP packets alone, so `proto ip` is all of them.
-fn protocol(word: &str) -> Result<Option<(&'static str, Value)>, String> {
-    if matches!(word.to_lowercase().as_str(), "ip" | "all" | "any") {
-        return Ok(None);
-    }
+pub fn is_every_protocol(word: &str) -> bool {
+    ["ip", "all", "any"].into_iter().any(|every| every.eq_ignore_ascii_case(word))
+}
+
+fn protocol(word: &str) -> Result<Value, String> {
     let number = parse_protocol(word)?;
     let name = text::protocol(number);
     // Protocols without a name stay numbers.
-    let value = if name.parse() == Ok(number) { u64::from(number).into() } else { Value::Text(name) };
-    Ok(Some(("proto", value)))
+    Ok(if name.parse() == Ok(number) { u64::from(number).into() } else { Value::Text(name) })
 }
 
 fn number(word: &str) -> Option<u64> {
