@@ -1,6 +1,108 @@
 //! Tables: what a line becomes, and what is said of it.
 
+use proptest::prelude::*;
+
 use super::{Note, convert};
+
+/// Words that mean something somewhere, and some that mean nothing anywhere.
+const WORDS: &[&str] = &[
+    "unit",
+    "policy",
+    "service",
+    "set",
+    "rule",
+    "source",
+    "type",
+    "default",
+    "restrict",
+    "auto-units",
+    "no",
+    "&&",
+    "\n",
+    "\n",
+    "\n",
+    "oid",
+    "name",
+    "target",
+    "host",
+    "cluster",
+    "net",
+    "group",
+    "user",
+    "processor",
+    "quota",
+    "data-source",
+    "storage",
+    "ip",
+    "mask",
+    "parent",
+    "acct-policy",
+    "fw-policy",
+    "bw",
+    "in",
+    "out",
+    "sum",
+    "port",
+    "proto",
+    "tos",
+    "as",
+    "vlan",
+    "ds",
+    "units",
+    "file",
+    "addr",
+    "ifindex",
+    "policy-or",
+    "policy-and",
+    "time",
+    "day",
+    "month",
+    "all",
+    "pass",
+    "a",
+    "b",
+    "!a",
+    "%b",
+    "!%",
+    "0A1",
+    "1.2.3.4",
+    "10.0.0.0/8",
+    "255.0.255.0",
+    "::1/64",
+    "s80",
+    "d1:2",
+    "20G",
+    "\"",
+    "«x",
+    "é",
+    "Mon-Sun",
+    "9-18",
+    "sys-deny",
+    "sys-allow-quota",
+    "-i",
+    "via",
+    "\u{1b}[31m",
+    "\\",
+    "#",
+    "–",
+    "",
+];
+
+proptest! {
+    #[test]
+    fn any_words_are_read_and_what_is_written_is_toml(words in prop::collection::vec(prop::sample::select(WORDS), 0..80)) {
+        if let Some((config, notes)) = convert(&format!("service processor 0\n{}", words.join(" "))) {
+            let parsed = config.parse::<::toml::Table>();
+            prop_assert!(parsed.is_ok(), "{config}");
+            prop_assert!(notes.iter().all(|note| note.line > 0 && !note.text.contains('\n')));
+        }
+    }
+
+    #[test]
+    fn any_text_is_read(text in any::<String>()) {
+        convert(&format!("service processor 0\n{text}"));
+    }
+}
 
 /// What the lines of `service processor` become below the head, and the notes of these lines.
 fn processor(lines: &str) -> (String, Vec<String>) {
