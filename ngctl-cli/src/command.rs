@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 
 use crate::ask;
 use crate::failure::{EXIT_CODES, Failure};
+use crate::import;
 use crate::session::Session;
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -186,6 +187,20 @@ pub const COMMANDS: &[Command] = &[
                Examples:\n  ngctl events --top 5",
         args: ask::EventsArgs::augment_args,
         run: |matches, session| ask::events(args(matches)?, session),
+    },
+    Command {
+        name: "import",
+        aliases: &[],
+        syntax: "import FILE [--output FILE] [--force]",
+        summary: "turn a NeTAMS configuration into one of netamsd",
+        help: "The configuration goes to stdout. The report on stderr names, by line, what was not kept as it\n\
+               was and what is to be completed by hand; the exit code is 1 then, and 0 when nothing is to say.\n\
+               No daemon is asked. Passwords are neither kept nor shown. Of quotas, 20G becomes 20GB.\n\
+               NeTAMS keeps quotas in its database: add `set name UNIT month 20G sum` to `service quota`.\n\n\
+               Examples:\n  ngctl import /usr/local/etc/netams.cfg --output netams.toml\n  \
+               ngctl import netams.cfg 2> report.txt | less",
+        args: import::ImportArgs::augment_args,
+        run: |matches, session| import::import(args(matches)?, session),
     },
     Command {
         name: "help",

@@ -3,6 +3,7 @@
 //! ```text
 //! main -> script -> command (the table) -> ask (one function a command) -> client  -> the daemon
 //!                                                                       -> render  -> stdout
+//!                                   -> import (asks nobody: a file in, a file out)
 //! ```
 //!
 //! Knows the protocol only: neither the daemon's code nor its database.
@@ -13,6 +14,7 @@ mod ask;
 mod client;
 mod command;
 mod failure;
+mod import;
 mod render;
 mod script;
 mod session;

@@ -5,4 +5,5 @@
 mod behaviour;
 mod fake;
 mod gateway;
+mod import;
 mod transcripts;
