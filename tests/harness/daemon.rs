@@ -10,7 +10,10 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use netams_proto::{Event, Flows, Info, Ledgers, Node, Rules, SOCKET_ENV, SourceKind, SourceStatus, Units};
+use netams_proto::{
+    Event, Explained, Flows, Info, Ledgers, Node, Policies, Rules, SOCKET_ENV, SourceKind, SourceStatus,
+    UnitReport, Units,
+};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -259,6 +262,26 @@ impl<'lab> Daemon<'lab> {
     /// `ngctl units`
     pub fn units(&self) -> Units {
         self.ask(&["units"])
+    }
+
+    /// `ngctl units UNIT`
+    pub fn unit(&self, name: &str) -> UnitReport {
+        self.ask(&["units", name])
+    }
+
+    /// `ngctl policies`
+    pub fn policies(&self) -> Policies {
+        self.ask(&["policies"])
+    }
+
+    /// `ngctl explain` with these arguments.
+    pub fn explain(&self, args: &[&str]) -> Explained {
+        self.ask(&[&["explain"], args].concat())
+    }
+
+    /// `ngctl block UNIT` or `ngctl allow UNIT`.
+    pub fn set_blocked(&self, name: &str, blocked: bool) -> UnitReport {
+        self.ask(&[if blocked { "block" } else { "allow" }, name])
     }
 
     /// `ngctl events`

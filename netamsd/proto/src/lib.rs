@@ -19,9 +19,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, Ledgers, Terms};
-pub use policy::{
-    ExplainQuery, Explained, ExplainedUnit, Part, Policies, PolicyUnit, UnitReport,
-};
+pub use policy::{ExplainQuery, Explained, ExplainedUnit, Part, Policies, PolicyUnit, UnitReport};
 pub use source::{NfqueueStatus, Queue, Rule, Rules, SourceKind, SourceStatus, Verdict};
 
 /// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.

@@ -110,7 +110,9 @@ fn info(context: &Context, snapshot: &Snapshot) -> Info {
 fn flows(context: &Context, snapshot: Snapshot, query: &FlowQuery) -> Result<Flows, Error> {
     let unit = match &query.unit {
         None => None,
-        Some(name) => Some(context.engine.units().ranges(name).ok_or_else(|| units::unknown(&context.engine, name))?),
+        Some(name) => {
+            Some(context.engine.units().ranges(name).ok_or_else(|| units::unknown(&context.engine, name))?)
+        }
     };
     let selection = FlowSelection {
         unit,

@@ -64,7 +64,10 @@ pub fn policies(to: &mut dyn Write, answer: &Policies, look: &Look) -> io::Resul
     }
     table.print(to, look)?;
     let who = "of each unit that has the policy in acct_policy".to_owned();
-    look.notes(to, &[who, "in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)])
+    look.notes(
+        to,
+        &[who, "in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)],
+    )
 }
 
 /// How a unit is after it was blocked or allowed.

@@ -104,7 +104,7 @@ fn each_refusal_has_its_exit_code_and_sentence() {
         (
             Error::Version { daemon: 9, client: VERSION },
             76,
-            "daemon speaks protocol 9, client 3; install the same",
+            "daemon speaks protocol 9, client 4; install the same",
         ),
         (Error::Busy(64), 75, "limit of 64 connections; try again"),
         (Error::Denied("uid 7 \x1b[31mis nobody".into()), 77, "permission denied: uid 7 [31mis nobody"),
@@ -142,7 +142,7 @@ fn errors_to_a_question_have_their_exit_codes() {
 fn a_daemon_of_another_version_or_zone_is_named() {
     let newer = Welcome { version: VERSION + 1, ..welcome() };
     let elsewhere = Welcome { timezone: "Mars/Olympus".into(), ..welcome() };
-    for (welcome, sentence) in [(newer, "daemon speaks protocol 4"), (elsewhere, "time zone `Mars/Olympus`")]
+    for (welcome, sentence) in [(newer, "daemon speaks protocol 5"), (elsewhere, "time zone `Mars/Olympus`")]
     {
         let output = FakeDaemon::greeting(Greeting::Welcome(welcome), gateway).ngctl(&["units"]);
         assert_eq!(output.status.code(), Some(76));

@@ -331,13 +331,14 @@ fn policies() -> Policies {
 }
 
 fn explained(query: &ExplainQuery) -> Explained {
-    let unit = |unit: &str, side: &str, says: &str, policy: Option<&str>, counted_by: &[&str]| ExplainedUnit {
-        unit: unit.into(),
-        side: side.into(),
-        says: says.into(),
-        policy: policy.map(Into::into),
-        counted_by: counted_by.iter().map(|name| (*name).into()).collect(),
-    };
+    let unit =
+        |unit: &str, side: &str, says: &str, policy: Option<&str>, counted_by: &[&str]| ExplainedUnit {
+            unit: unit.into(),
+            side: side.into(),
+            says: says.into(),
+            policy: policy.map(Into::into),
+            counted_by: counted_by.iter().map(|name| (*name).into()).collect(),
+        };
     Explained {
         at_ms: query.at_ms.unwrap_or(NOON),
         verdict: Verdict::Drop,
