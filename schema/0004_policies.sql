@@ -28,3 +28,11 @@ CREATE TABLE dropped_hour (
     out_bytes   INTEGER NOT NULL,
     PRIMARY KEY (unit, hour_ms, reason)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE quota (
+    unit     INTEGER NOT NULL REFERENCES unit (id),
+    name     TEXT    NOT NULL,
+    start_ms INTEGER NOT NULL,
+    state    INTEGER NOT NULL,
+    PRIMARY KEY (unit, name)
+) STRICT, WITHOUT ROWID;

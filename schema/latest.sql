@@ -88,6 +88,15 @@ CREATE TABLE dropped_hour (
     PRIMARY KEY (unit, hour_ms, reason)
 ) STRICT, WITHOUT ROWID;
 
+-- What was last told of each quota. Its use is not here: it is the sum of the unit's hours since the period began.
+CREATE TABLE quota (
+    unit     INTEGER NOT NULL REFERENCES unit (id),
+    name     TEXT    NOT NULL,          -- such as `month sum`
+    start_ms INTEGER NOT NULL,          -- of the period
+    state    INTEGER NOT NULL,          -- 0 under, 1 warned, 2 over
+    PRIMARY KEY (unit, name)
+) STRICT, WITHOUT ROWID;
+
 -- Every term of the accounting identity, one row a data source: `kernel`, `nfqueue`. In wire packets, but for the terms
 -- of the netfilter queues, where a super-packet is one.
 CREATE TABLE ledger (

@@ -102,6 +102,7 @@ fn measure(
         vni: None,
         acct_policy: Vec::new(),
         fw_policy: None,
+        quotas: Vec::new(),
         no_local_pass: false,
     };
     let units = Units::new(std::slice::from_ref(&unit));

@@ -204,6 +204,10 @@ impl Client {
         policies() -> proto::Policies, Policies => Policies
     );
     question!(
+        /// Use of the quotas, of one unit or of all.
+        quotas(unit: Option<String>) -> proto::Quotas, Quotas => Quotas
+    );
+    question!(
         /// How a packet is counted and judged.
         explain(query: proto::ExplainQuery) -> proto::Explained, Explain => Explain
     );

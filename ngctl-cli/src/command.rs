@@ -75,6 +75,17 @@ pub const COMMANDS: &[Command] = &[
         run: |matches, session| ask::policies(args(matches)?, session),
     },
     Command {
+        name: "quota",
+        aliases: &[],
+        syntax: "quota [UNIT] [--json|--csv] [--exact]",
+        summary: "show how much of each quota is used, and say by the exit code whether one is over",
+        help: "Exit codes: 0 none of those shown is over, 1 one is, 75 it cannot be told since the store does not\n\
+               take the newest counts. A unit that is over a hard quota is blocked until the period ends.\n\n\
+               Examples:\n  ngctl quota\n  ngctl quota students || echo enough for this month",
+        args: ask::QuotaArgs::augment_args,
+        run: |matches, session| ask::quota(args(matches)?, session),
+    },
+    Command {
         name: "explain",
         aliases: &[],
         syntax: "explain --src ADDRESS --dst ADDRESS [--proto PROTO] [--sport N] [--dport N] [--vlan ID] \

@@ -46,6 +46,14 @@ pub enum Failure {
         /// What the system said.
         source: io::Error,
     },
+    /// Quotas that were asked for are used up.
+    #[error("over quota: {0}")]
+    OverQuota(String),
+    /// The newest counts are missing.
+    #[error(
+        "it cannot be told whether a quota is over, since the store does not take the newest counts: {0}"
+    )]
+    CannotTell(String),
     /// The answer cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -65,7 +73,8 @@ impl Failure {
     /// The exit code, one of [`EXIT_CODES`].
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NotAllKept(_) => 1,
+            Self::NotAllKept(_) | Self::OverQuota(_) => 1,
+            Self::CannotTell(_) => 75,
             Self::Usage(_) => 64,
             Self::NotNetams(_) => 65,
             Self::NoInput { .. } => 66,
@@ -87,6 +96,8 @@ impl Failure {
             | Self::NoInput { .. }
             | Self::NotNetams(_)
             | Self::NotAllKept(_)
+            | Self::OverQuota(_)
+            | Self::CannotTell(_)
             | Self::Exists(_)
             | Self::Create { .. } => false,
         }
@@ -96,7 +107,7 @@ impl Failure {
 /// Every exit code with its meaning, as `ngctl help` shows them.
 pub const EXIT_CODES: &[(u8, &str)] = &[
     (0, "the command was carried out"),
-    (1, "import: not all was kept; the report on stderr says what"),
+    (1, "quota: one is over; import: not all was kept, the report on stderr says what"),
     (64, "usage: the command is not understood"),
     (65, "data: the daemon knows no such unit or value; import: no NeTAMS configuration"),
     (66, "no input: the file to import cannot be read"),

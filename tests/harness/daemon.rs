@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use netams_proto::{
-    Event, Explained, Flows, Info, Ledgers, Node, Policies, Rules, SOCKET_ENV, SourceKind, SourceStatus,
-    UnitReport, Units,
+    Event, Explained, Flows, Info, Ledgers, Node, Policies, Quotas, Rules, SOCKET_ENV, SourceKind,
+    SourceStatus, UnitReport, Units,
 };
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
@@ -272,6 +272,13 @@ impl<'lab> Daemon<'lab> {
     /// `ngctl policies`
     pub fn policies(&self) -> Policies {
         self.ask(&["policies"])
+    }
+
+    /// `ngctl quota UNIT`, whatever its exit code, and that.
+    pub fn quota(&self, unit: &str) -> (Quotas, Option<i32>) {
+        let output = self.ngctl(&["quota", unit, "--json"]);
+        let answer = serde_json::from_slice(&output.stdout);
+        (answer.unwrap_or_else(|e| panic!("ngctl quota {unit}: {e}: {output:?}")), output.status.code())
     }
 
     /// `ngctl explain` with these arguments.

@@ -19,7 +19,9 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, Ledgers, Terms};
-pub use policy::{ExplainQuery, Explained, ExplainedUnit, Part, Policies, PolicyUnit, UnitReport};
+pub use policy::{
+    ExplainQuery, Explained, ExplainedUnit, Part, Policies, PolicyUnit, QuotaUse, Quotas, UnitReport,
+};
 pub use source::{NfqueueStatus, Queue, Rule, Rules, SourceKind, SourceStatus, Verdict};
 
 /// First field of every [`Hello`] and [`Welcome`]: refuses whatever is not this protocol.
@@ -91,6 +93,8 @@ pub enum Request {
     Unit(String),
     /// What policies counted: `ngctl policies`.
     Policies,
+    /// Use of the quotas, of one unit or of all: `ngctl quota`.
+    Quotas(Option<String>),
     /// How a packet is counted and judged: `ngctl explain`.
     Explain(ExplainQuery),
     /// Block a unit, or no longer: `ngctl block`, `ngctl allow`. Answered by [`Response::Unit`].
@@ -126,6 +130,8 @@ pub enum Response {
     Unit(UnitReport),
     /// Answer to [`Request::Policies`].
     Policies(Policies),
+    /// Answer to [`Request::Quotas`].
+    Quotas(Quotas),
     /// Answer to [`Request::Explain`].
     Explain(Explained),
     /// The request failed.

@@ -101,3 +101,35 @@ pub struct ExplainedUnit {
     /// Policies by which the unit counts it.
     pub counted_by: Vec<String>,
 }
+
+/// How much of each quota is used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quotas {
+    /// In the order of the configuration.
+    pub quotas: Vec<QuotaUse>,
+    /// Why the newest counts are missing here.
+    pub stale: Option<String>,
+}
+
+/// How much of a quota is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaUse {
+    /// Name of the unit.
+    pub unit: String,
+    /// Which of its quotas, such as `month sum`.
+    pub quota: String,
+    /// Bytes used in this period.
+    pub used: u64,
+    /// Bytes that may be used.
+    pub limit: u64,
+    /// Percent of the limit at which the use is on record.
+    pub warn: u8,
+    /// Whether the unit is blocked when it is over.
+    pub hard: bool,
+    /// `under`, `warned` or `over`.
+    pub state: String,
+    /// When the period began, milliseconds UTC since 1970.
+    pub start_ms: i64,
+    /// When it ends.
+    pub end_ms: i64,
+}

@@ -11,6 +11,7 @@ const INTERVAL_MS: RangeInclusive<u32> = 50..=3_600_000;
 /// A week, the longest active timeout that common NetFlow exporters take.
 const TIMEOUT_S: RangeInclusive<u32> = 1..=604_800;
 const KEEP_DAYS: RangeInclusive<u32> = 1..=36_500;
+const NOTIFY_S: RangeInclusive<u32> = 1..=3_600;
 const CONNECTIONS: RangeInclusive<u32> = 1..=4_096;
 
 impl Config {
@@ -40,6 +41,7 @@ impl Config {
         }
         not_empty("control.group", Path::new(&self.control.group))?;
         in_range("control.max_connections", self.control.max_connections, CONNECTIONS)?;
+        in_range("quota.notify_timeout_s", self.quota.notify_timeout_s, NOTIFY_S)?;
         if self.accounting.charge == Charge::Inner && self.kernel.tunnels == Tunnels::Outer {
             return Err(Problem::ChargeWithoutTunnels);
         }

@@ -16,6 +16,7 @@ impl Default for Config {
             accounting: AccountingConfig::default(),
             control: ControlConfig::default(),
             log: LogConfig::default(),
+            quota: QuotasConfig::default(),
             units: Vec::new(),
             policies: Vec::new(),
             as_file: None,
@@ -86,5 +87,11 @@ impl Default for ControlConfig {
 impl Default for LogConfig {
     fn default() -> Self {
         Self { level: LogLevel::Info }
+    }
+}
+
+impl Default for QuotasConfig {
+    fn default() -> Self {
+        Self { notify: Vec::new(), notify_timeout_s: 10 }
     }
 }

@@ -275,6 +275,24 @@ pub enum UnitProblem {
     /// A list that lets nothing pass.
     #[error("has an empty fw_policy, which lets nothing pass, give it a policy or remove the key")]
     EmptyList,
+    /// A quota of nothing.
+    #[error("has a quota with the limit 0, which lets nothing pass, give it more or block the unit")]
+    NoLimit,
+    /// No percentage.
+    #[error("has a quota with warn = {0}, it must be from 1 to 100 percent")]
+    Warning(u8),
+    /// No day of a month.
+    #[error("has a quota with billing_day = {0}, it must be from 1 to 31")]
+    BillingDay(u8),
+    /// Only months have one.
+    #[error("has a quota with a billing_day and another period than \"month\", remove one of them")]
+    BillingPeriod,
+    /// Nothing is counted by it.
+    #[error("has a quota by the policy `{}`, which is not in its acct_policy, add it there", .0.escape_debug())]
+    QuotaPolicy(String),
+    /// Two of the same.
+    #[error("has two quotas for `{0}`, remove one")]
+    QuotaTwice(String),
     /// In too many units at once.
     #[error("has an address that is in {0} units at once, at most {max} are looked at, leave some groups away", max = kmod_bpf::MAX_UNITS)]
     Crowded(usize),

@@ -53,6 +53,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// The daemon's own messages.
     pub log: LogConfig,
+    /// What happens when a quota is used up.
+    pub quota: QuotasConfig,
     /// Who traffic is charged to, in the order of the file.
     #[serde(rename = "unit")]
     pub units: Vec<UnitConfig>,
@@ -174,6 +176,16 @@ pub enum Charge {
     Outer,
     /// Those of the innermost packets of tunnels, and of packets that no tunnel carries.
     Inner,
+}
+
+/// `[quota]`: who is told of quotas.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuotasConfig {
+    /// A program and its arguments, run when a quota's state changes; none if empty.
+    pub notify: Vec<String>,
+    /// It is ended after this many seconds.
+    pub notify_timeout_s: u32,
 }
 
 /// `[control]`: the socket for `ngctl`.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use kmod_bpf::{MAX_LIST, MAX_UNITS};
 
 use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem};
-use crate::policy::{Engine, EngineSetup, Reference, Undecided};
+use crate::policy::{Engine, EngineSetup, PeriodName, Reference, Undecided};
 
 /// The largest number of each key of numbers.
 fn largest(key: &str) -> u32 {
@@ -43,7 +43,9 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
         }
     }
     for unit in &config.units {
-        check_lists(unit, &by_name).map_err(|problem| Problem::Unit { name: unit.name.clone(), problem })?;
+        check_lists(unit, &by_name)
+            .and_then(|()| check_quotas(unit))
+            .map_err(|problem| Problem::Unit { name: unit.name.clone(), problem })?;
     }
     check_size(config)
 }
@@ -106,6 +108,33 @@ fn check_lists(unit: &UnitConfig, by_name: &HashMap<&str, &PolicyConfig>) -> Res
     }
     if unit.fw_policy.as_ref().is_some_and(Vec::is_empty) {
         return Err(UnitProblem::EmptyList);
+    }
+    Ok(())
+}
+
+fn check_quotas(unit: &UnitConfig) -> Result<(), UnitProblem> {
+    let mut names = HashSet::new();
+    for quota in &unit.quotas {
+        if quota.limit.0 == 0 {
+            return Err(UnitProblem::NoLimit);
+        }
+        if quota.warn == 0 || quota.warn > 100 {
+            return Err(UnitProblem::Warning(quota.warn));
+        }
+        if !(1..=31).contains(&quota.billing_day) {
+            return Err(UnitProblem::BillingDay(quota.billing_day));
+        }
+        if quota.billing_day != 1 && quota.period != PeriodName::Month {
+            return Err(UnitProblem::BillingPeriod);
+        }
+        if let Some(policy) = &quota.policy
+            && unit.acct_policy.iter().all(|reference| reference.name != *policy)
+        {
+            return Err(UnitProblem::QuotaPolicy(policy.clone()));
+        }
+        if !names.insert(quota.to_string()) {
+            return Err(UnitProblem::QuotaTwice(quota.to_string()));
+        }
     }
     Ok(())
 }

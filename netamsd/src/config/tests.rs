@@ -46,7 +46,9 @@ fn the_sample_names_every_key() {
         ("accounting", "[accounting]"),
         ("control", "[control]"),
         ("log", "[log]"),
+        ("quota", "[quota]"),
         ("unit", "[[unit]]"),
+        ("unit.quota", "[[unit]]\nname = \"a\"\nkind = \"net\"\n[[unit.quota]]"),
         ("policy", "[[policy]]"),
     ] {
         let error = Config::parse(&format!("{header}\nnonsense = 1")).unwrap_err().to_string();
@@ -97,6 +99,8 @@ fn the_examples_of_the_sample_parse() {
     let accounts: Vec<String> = config.units[8].acct_policy.iter().map(ToString::to_string).collect();
     assert_eq!(accounts, ["%peering", "web", "!web"]);
     assert_eq!(config.policies.len(), 12);
+    let quotas: Vec<String> = config.units[8].quotas.iter().map(ToString::to_string).collect();
+    assert_eq!(quotas, ["month from 15 sum", "day in web"]);
     assert_eq!((config.local_policy, config.as_file), (Some(DefaultPolicy::Pass), Some("pfx2as.txt".into())));
 }
 
@@ -147,6 +151,9 @@ fn every_key_is_read() {
         max_connections = 1
         [log]
         level = "trace"
+        [quota]
+        notify = ["/bin/true", "x"]
+        notify_timeout_s = 3
         "#,
     );
     let expected = Config {
@@ -195,6 +202,7 @@ fn every_key_is_read() {
             max_connections: 1,
         },
         log: LogConfig { level: LogLevel::Trace },
+        quota: QuotasConfig { notify: vec!["/bin/true".into(), "x".into()], notify_timeout_s: 3 },
         units: Vec::new(),
         policies: Vec::new(),
         as_file: Some("systems".into()),
@@ -256,7 +264,7 @@ fn syntax_and_types() {
         (
             "[acounting]\ninterval_ms = 5000",
             "line 3, column 2: unknown field `acounting`, expected one of `state`, `timezone`, `source`, \
-             `mode`, `default_policy`, `local_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`, \
+             `mode`, `default_policy`, `local_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `quota`, `unit`, \
              `policy`, `as_file`",
         ),
         (
@@ -271,7 +279,8 @@ fn syntax_and_types() {
         (
             "[[unit]]\nname = \"a\"\nkind = \"net\"\nadresses = []",
             "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`, \
-             `vlan`, `vlan_inner`, `gre_key`, `vni`, `acct_policy`, `fw_policy`, `no_local_pass`",
+             `vlan`, `vlan_inner`, `gre_key`, `vni`, `acct_policy`, `fw_policy`, `quota`, \
+             `no_local_pass`",
         ),
     ] {
         assert_eq!(sentence(rest), expected);

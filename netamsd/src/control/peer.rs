@@ -83,6 +83,7 @@ fn changes(request: &Request) -> bool {
         | Request::Rules
         | Request::Unit(_)
         | Request::Policies
+        | Request::Quotas(_)
         | Request::Explain(_) => false,
         Request::SetSource(_) | Request::SetDefaultPolicy(_) | Request::SetBlocked { .. } => true,
     }

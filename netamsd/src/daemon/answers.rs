@@ -51,6 +51,7 @@ pub fn answer(context: &Arc<Context>, snapshot: Snapshot, request: Request) -> R
             units::one(context, snapshot, &unit).map(Response::Unit)
         }
         Request::Policies => units::policies(context, snapshot).map(Response::Policies),
+        Request::Quotas(unit) => units::quotas(context, snapshot, unit.as_deref()).map(Response::Quotas),
         Request::Explain(query) => Ok(Response::Explain(units::explain(context, &snapshot, &query))),
         Request::Events(most) => events(context, most).map(Response::Events),
         // The meter has done what was to be done.

@@ -15,7 +15,7 @@ use std::{
 
 use tracing::{debug, info, warn};
 
-use super::meter::Meter;
+use super::{meter::Meter, quotas::Quotas};
 use crate::{
     config::DataSource,
     flow::{Batch, Counters, Source},
@@ -219,15 +219,15 @@ impl Meter {
     }
 
     fn drain_former(&mut self) -> Result<(), DrainError> {
-        let (engine, writer, now) = (&self.engine, &mut self.writer, unix_ms());
+        let (engine, quotas, writer, now) = (&self.engine, &mut self.quotas, &mut self.writer, unix_ms());
         while let (Some(tables), Some(kernel)) = (self.former.last_mut(), &self.kernel) {
-            empty(tables, || Ok(kernel.clock()?), engine, writer, now)?;
+            empty(tables, || Ok(kernel.clock()?), engine, quotas, writer, now)?;
             if let Some(tables) = self.former.pop() {
                 maps::remove(tables.dir()).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
         }
         while let Some(tables) = self.nfqueue.former().last_mut() {
-            empty(tables, || Ok(NfqueueSource::clock()), engine, writer, now)?;
+            empty(tables, || Ok(NfqueueSource::clock()), engine, quotas, writer, now)?;
             if let Some(tables) = self.nfqueue.former().pop() {
                 nfqueue::remove(&tables).unwrap_or_else(|e| warn!("cannot remove former tables: {e}"));
             }
@@ -253,7 +253,7 @@ impl Meter {
         kernel.tables().turn()?;
         let clock = kernel.clock()?;
         let batch = read(kernel.tables(), &clock)?;
-        commit(&batch, &self.engine, &mut self.writer, unix_ms())?;
+        commit(&batch, &self.engine, &mut self.quotas, &mut self.writer, unix_ms())?;
         Ok(kernel.tables().committed()?)
     }
 
@@ -337,7 +337,7 @@ impl Meter {
             self.reference.settle(&before, &mut batch.counters, look, last, Instant::now());
             former = look.rules.clone().map(|rules| self.writer.set_rule_counters(rules));
         }
-        if let Err(e) = commit(&batch, &self.engine, &mut self.writer, unix_ms()) {
+        if let Err(e) = commit(&batch, &self.engine, &mut self.quotas, &mut self.writer, unix_ms()) {
             // The batch is offered again without what the rules have counted, which is asked anew then.
             self.reference.unsettled();
             if let Some(former) = former {
@@ -362,8 +362,18 @@ fn read<B: Backing>(tables: &Tables<B>, clock: &Clock) -> Result<Batch, DrainErr
     Ok(batch)
 }
 
-fn commit(batch: &Batch, engine: &Engine, writer: &mut Writer, now: i64) -> Result<(), DrainError> {
-    Ok(writer.commit(batch, &engine.charge(batch, now), now)?)
+fn commit(
+    batch: &Batch,
+    engine: &Engine,
+    quotas: &mut Quotas,
+    writer: &mut Writer,
+    now: i64,
+) -> Result<(), DrainError> {
+    let charges = engine.charge(batch, now);
+    if writer.commit(batch, &charges, now)? {
+        quotas.add(engine, &charges);
+    }
+    Ok(())
 }
 
 /// Commits both halves of tables that nobody fills any more.
@@ -371,13 +381,14 @@ fn empty<B: Backing>(
     tables: &mut Tables<B>,
     clock: impl Fn() -> Result<Clock, DrainError>,
     engine: &Engine,
+    quotas: &mut Quotas,
     writer: &mut Writer,
     now: i64,
 ) -> Result<(), DrainError> {
     let halves = if tables.owes() { 2 } else { 1 };
     for _ in 0..halves {
         tables.turn()?;
-        commit(&read(tables, &clock()?)?, engine, writer, now)?;
+        commit(&read(tables, &clock()?)?, engine, quotas, writer, now)?;
         tables.committed()?;
     }
     Ok(())

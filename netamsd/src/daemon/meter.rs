@@ -14,7 +14,10 @@ use std::{
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use super::{drain::Reference, gap::Passed, rates::Rates, snapshot::Snapshot, switch::SwitchError};
+use super::{
+    drain::Reference, gap::Passed, notify::Notify, quotas::Quotas, rates::Rates, snapshot::Snapshot,
+    switch::SwitchError,
+};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, OnExit},
     flow::{Counters, Source},
@@ -74,6 +77,8 @@ pub struct Setup {
     pub default_policy: DefaultPolicy,
     /// The same for those of units, where it is another.
     pub local_policy: Option<DefaultPolicy>,
+    /// Who is told of quotas.
+    pub notify: Notify,
 }
 
 /// State of the meter thread.
@@ -103,6 +108,8 @@ pub struct Meter {
     pub(super) default_policy: DefaultPolicy,
     pub(super) local_policy: Option<DefaultPolicy>,
     pub(super) engine: Arc<Engine>,
+    pub(super) quotas: Quotas,
+    pub(super) notify: Notify,
     pub(super) writer: Writer,
     pub(super) trouble: Option<String>,
     pub(super) notices: Vec<(i64, Source, Notice)>,
@@ -160,6 +167,8 @@ impl Meter {
             mode: setup.mode,
             default_policy: setup.default_policy,
             local_policy: setup.local_policy,
+            quotas: Quotas::open(&setup.engine, &writer, unix_ms())?,
+            notify: setup.notify,
             engine: setup.engine,
             writer,
             trouble: None,
@@ -202,6 +211,7 @@ impl Meter {
             let now = Instant::now();
             if now >= next_drain {
                 self.drain(false);
+                self.watch_quotas();
                 next_drain = now + self.until_next_drain();
             }
             if now >= next_watch {
@@ -235,14 +245,15 @@ impl Meter {
         self.end();
     }
 
-    /// A tick, or less when the hour ends before or a schedule changes: a batch then belongs to one hour, and each of its
+    /// A tick, which is at most a second where there are quotas, or less when the hour ends before or a schedule changes: a batch then belongs to one hour, and each of its
     /// packets to the same policies.
     fn until_next_drain(&self) -> Duration {
         let now = unix_ms();
         let hour = self.engine.zone().next_hour(now);
         let next = self.engine.next_change(now).map_or(hour, |change| change.min(hour));
         let until = u64::try_from(next - now).unwrap_or(0);
-        self.interval.min(Duration::from_millis(until.max(1)))
+        let interval = if self.engine.quotas().is_empty() { self.interval } else { self.interval.min(WATCH) };
+        interval.min(Duration::from_millis(until.max(1)))
     }
 
     /// Lets schedules change when it is time.

@@ -17,6 +17,8 @@ mod answers;
 mod drain;
 mod gap;
 mod meter;
+mod notify;
+mod quotas;
 mod rates;
 mod setup;
 mod snapshot;
@@ -38,6 +40,7 @@ use tracing::{info, warn};
 use self::{
     answers::{Context, answer},
     meter::{Answer, Meter, Order, Setup, announce_links},
+    notify::Notify,
     setup::{control_config, warn_of_absent_interfaces},
 };
 pub use self::{
@@ -136,6 +139,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         mode: config.mode,
         default_policy: config.default_policy,
         local_policy: config.local_policy,
+        notify: Notify::new(&config.quota.notify, Duration::from_secs(config.quota.notify_timeout_s.into()))?,
     })?;
     meter.note(Source::Kernel, notices);
     meter.note(Source::Nfqueue, queue_notices);

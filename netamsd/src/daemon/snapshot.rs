@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::meter::Meter;
+use super::{meter::Meter, quotas::Use};
 use crate::{
     config::{DataSource, DefaultPolicy},
     flow::{Counters, Source},
@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub default_policy: DefaultPolicy,
     /// Whether each unit is blocked.
     pub blocked: Vec<bool>,
+    /// The use of each quota.
+    pub quotas: Vec<Use>,
     /// The ledger of each source, in the order of [`Source::ALL`].
     pub ledgers: [SourceLedger; Source::ALL.len()],
     /// When the source was switched last, milliseconds UTC since 1970.
@@ -86,6 +88,7 @@ impl Meter {
             switches: self.switches,
             default_policy: self.default_policy,
             blocked: self.engine.blocked(),
+            quotas: self.quotas.uses().to_vec(),
             ledgers: Source::ALL.map(|source| self.source_ledger(source)),
             switched_ms: self.at_switch.as_ref().map(|(time, _)| *time),
             rates: self.rates.per_second(),

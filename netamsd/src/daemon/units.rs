@@ -6,8 +6,8 @@ use std::{
 };
 
 use netams_proto::{
-    Error, ExplainQuery, Explained, ExplainedUnit, InOut, Part, Policies, PolicyUnit, UnitReport, UnitTotals,
-    Units, Verdict as ProtoVerdict,
+    Error, ExplainQuery, Explained, ExplainedUnit, InOut, Part, Policies, PolicyUnit, QuotaUse, Quotas,
+    UnitReport, UnitTotals, Units, Verdict as ProtoVerdict,
 };
 
 use super::{
@@ -135,6 +135,33 @@ pub fn policies(context: &Context, snapshot: Snapshot) -> Result<Policies, Error
         }
     }
     Ok(Policies { policies, stale: snapshot.trouble })
+}
+
+/// Use of the quotas, of one unit or of all.
+///
+/// # Errors
+/// When there is no such unit.
+pub fn quotas(context: &Context, snapshot: Snapshot, unit: Option<&str>) -> Result<Quotas, Error> {
+    let names = context.engine.units().names();
+    if let Some(unit) = unit.filter(|unit| names.iter().all(|name| name != unit)) {
+        return Err(unknown(&context.engine, unit));
+    }
+    let row = |(quota, used): (&crate::policy::Quota, &super::quotas::Use)| QuotaUse {
+        unit: names[quota.unit.0 as usize].clone(),
+        quota: quota.config.to_string(),
+        used: used.used,
+        limit: quota.config.limit.0,
+        warn: quota.config.warn,
+        hard: quota.config.hard,
+        state: used.state.name().to_owned(),
+        start_ms: used.start_ms,
+        end_ms: used.end_ms,
+    };
+    let rows = context.engine.quotas().iter().zip(&snapshot.quotas).map(row);
+    Ok(Quotas {
+        quotas: rows.filter(|row| unit.is_none_or(|unit| row.unit == unit)).collect(),
+        stale: snapshot.trouble,
+    })
 }
 
 /// How a packet is counted and judged.

@@ -62,7 +62,7 @@ impl Meter {
         Ok(())
     }
 
-    fn announce(&mut self, kind: &'static str, detail: String) {
+    pub(super) fn announce(&mut self, kind: &'static str, detail: String) {
         info!("{detail}");
         let source = if self.queues_count() { Source::Nfqueue } else { Source::Kernel };
         self.notices.push((unix_ms(), source, Notice::new(kind, detail, 0)));

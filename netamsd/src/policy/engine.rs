@@ -11,11 +11,12 @@ use kmod_bpf::{unit_flag, word};
 use super::compile::{Compiled, Files, TooLong, compile};
 use super::conditions::{PolicyConfig, Reference};
 use super::program::{Program, Side, State, Subject, UnitSays, Verdict};
+use super::quota::QuotaConfig;
 use super::schedule::Schedule;
 use super::unit::UnitConfig;
 use super::units::UnitId;
 use super::{Units, Zone};
-use crate::flow::{FlowKey, Prefix, Source};
+use crate::flow::{Account, FlowKey, Prefix, Source};
 
 /// What an engine is made of.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ impl Undecided {
 
 /// A policy in the list of a unit, by which traffic is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Account {
+pub(super) struct Listed {
     /// The policy's place in the configuration.
     pub policy: u32,
     pub not: bool,
@@ -71,8 +72,20 @@ pub struct Engine {
     /// First rule of each policy.
     policies: Vec<u32>,
     /// Of each unit.
-    accounts: Vec<Vec<Account>>,
+    accounts: Vec<Vec<Listed>>,
     fw_lists: Vec<Vec<String>>,
+    quotas: Vec<Quota>,
+}
+
+/// A quota of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// Whose.
+    pub unit: UnitId,
+    /// Which account of it.
+    pub account: Account,
+    /// How much of that, and when.
+    pub config: QuotaConfig,
 }
 
 impl Engine {
@@ -87,11 +100,21 @@ impl Engine {
             (0..).zip(setup.policies).map(|(place, policy)| (policy.name.as_str(), place)).collect();
         let accounts = |unit: &UnitConfig| {
             let account = |r: &Reference| {
-                Some(Account { policy: *places.get(r.name.as_str())?, not: r.not, stop: r.stop })
+                Some(Listed { policy: *places.get(r.name.as_str())?, not: r.not, stop: r.stop })
             };
             unit.acct_policy.iter().filter_map(account).collect()
         };
         let fw_list = |unit: &UnitConfig| unit.fw_policy.iter().flatten().map(ToString::to_string).collect();
+        let quota = |(unit, quota): (UnitId, &QuotaConfig)| {
+            let account = match &quota.policy {
+                Some(policy) => Account::Policy(*places.get(policy.as_str())?),
+                None => Account::Traffic,
+            };
+            Some(Quota { unit, account, config: quota.clone() })
+        };
+        let of_units = (0..).map(UnitId).zip(setup.units);
+        let quotas = of_units.flat_map(|(id, unit)| unit.quotas.iter().map(move |quota| (id, quota)));
+        let quotas = quotas.filter_map(quota).collect();
         flags[0] = setup.undecided.flags();
         let state = State { flags, schedules: vec![false; schedules.len()] };
         Ok(Self {
@@ -105,6 +128,7 @@ impl Engine {
             policies,
             accounts: setup.units.iter().map(accounts).collect(),
             fw_lists: setup.units.iter().map(fw_list).collect(),
+            quotas,
         })
     }
 
@@ -121,6 +145,11 @@ impl Engine {
     /// Names of the policies, in the order of the configuration.
     pub fn policy_names(&self) -> &[String] {
         &self.policy_names
+    }
+
+    /// The quotas of all units, in the order of the configuration.
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
     }
 
     /// By whose clock hours and schedules are.
@@ -154,7 +183,16 @@ impl Engine {
 
     /// Whether each unit is blocked.
     pub fn blocked(&self) -> Vec<bool> {
-        self.state().flags.iter().skip(1).map(|flags| flags & unit_flag::BLOCKED != 0).collect()
+        self.with_flag(unit_flag::BLOCKED)
+    }
+
+    /// Whether each unit is over its quota.
+    pub fn over_quota(&self) -> Vec<bool> {
+        self.with_flag(unit_flag::OVER_QUOTA)
+    }
+
+    fn with_flag(&self, flag: u32) -> Vec<bool> {
+        self.state().flags.iter().skip(1).map(|flags| flags & flag != 0).collect()
     }
 
     /// Says whether a unit is over its quota; whether that changes something.

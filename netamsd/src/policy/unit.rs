@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use super::conditions::Reference;
+use super::quota::QuotaConfig;
 use crate::flow::{Encapsulation, Scope, Tunnel};
 
 /// One unit. `Config::validate` checks that the parts fit the kind and each other.
@@ -36,6 +37,9 @@ pub struct UnitConfig {
     pub acct_policy: Vec<Reference>,
     /// Packets pass if one of these policies holds, and only then.
     pub fw_policy: Option<Vec<Reference>>,
+    /// How much it may use.
+    #[serde(default, rename = "quota")]
+    pub quotas: Vec<QuotaConfig>,
     /// Packets that no list decides are not treated as local ones because of this unit.
     #[serde(default)]
     pub no_local_pass: bool,

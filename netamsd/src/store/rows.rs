@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
 use super::{Metered, RuleCounter, StoreUnit};
@@ -194,6 +194,63 @@ pub(super) fn write_charge(
             .prepare_cached(add_to!("dropped_hour", ", reason", ", ?7"))?
             .execute(params![unit, hour, a, b, c, d, reason])?,
     };
+    Ok(())
+}
+
+/// What an account of the unit with row id `unit` has in the hours that begin at or after `from_ms`.
+pub(super) fn used(
+    conn: &Connection,
+    unit: i64,
+    policies: &[i64],
+    account: Account,
+    from_ms: i64,
+) -> rusqlite::Result<InOut> {
+    macro_rules! sum {
+        ($table:literal, $condition:literal) => {
+            concat!(
+                "SELECT ifnull(sum(in_packets), 0), ifnull(sum(in_bytes), 0), ifnull(sum(out_packets), 0),
+                    ifnull(sum(out_bytes), 0) FROM ",
+                $table,
+                " WHERE unit = ?1 AND hour_ms >= ?2 AND ",
+                $condition
+            )
+        };
+    }
+    let counts = |row: &Row<'_>| {
+        let count = |column: usize| row.get::<_, i64>(column).map(|count| count as u64);
+        Ok(InOut { in_packets: count(0)?, in_bytes: count(1)?, out_packets: count(2)?, out_bytes: count(3)? })
+    };
+    match account {
+        Account::Traffic => {
+            conn.prepare_cached(sum!("unit_hour", "TRUE"))?.query_row(params![unit, from_ms], counts)
+        }
+        Account::Policy(policy) => conn
+            .prepare_cached(sum!("policy_hour", "policy = ?3"))?
+            .query_row(params![unit, from_ms, policies[policy as usize]], counts),
+        Account::Dropped(reason) => conn
+            .prepare_cached(sum!("dropped_hour", "reason = ?3"))?
+            .query_row(params![unit, from_ms, reason], counts),
+    }
+}
+
+/// What was last told of a quota: the start of its period, and its state.
+pub(super) fn load_quota(conn: &Connection, unit: i64, name: &str) -> rusqlite::Result<Option<(i64, u8)>> {
+    conn.prepare_cached("SELECT start_ms, state FROM quota WHERE unit = ?1 AND name = ?2")?
+        .query_row(params![unit, name], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+}
+
+/// Keeps what is told of a quota.
+pub(super) fn save_quota(
+    conn: &Connection,
+    unit: i64,
+    name: &str,
+    start_ms: i64,
+    state: u8,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO quota (unit, name, start_ms, state) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (unit, name) DO UPDATE SET start_ms = excluded.start_ms, state = excluded.state";
+    conn.prepare_cached(sql)?.execute(params![unit, name, start_ms, state])?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::ledger::Ledgers;
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
 use super::{Durability, Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
-use crate::flow::{Batch, Source, UnitCharge};
+use crate::flow::{Account, Batch, InOut, Source, UnitCharge};
 
 /// Older events are deleted.
 const EVENTS_KEPT: i64 = 10_000;
@@ -105,11 +105,11 @@ impl Writer {
 
     /// Commits `batch` and its `charges` in one transaction, unless that epoch of that table, or a later one, is
     /// committed already. A batch without flows has its counters go to the ledger of its source all the same. `now_ms` is
-    /// milliseconds UTC since 1970.
+    /// milliseconds UTC since 1970. Says whether it was not there already.
     ///
     /// # Errors
     /// After any error nothing has changed, and the same batch may be committed again.
-    pub fn commit(&mut self, batch: &Batch, charges: &[UnitCharge], now_ms: i64) -> Result<(), StoreError> {
+    pub fn commit(&mut self, batch: &Batch, charges: &[UnitCharge], now_ms: i64) -> Result<bool, StoreError> {
         self.commit_at(batch, charges, now_ms, self.opened.elapsed())
     }
 
@@ -120,9 +120,9 @@ impl Writer {
         charges: &[UnitCharge],
         now_ms: i64,
         uptime: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         if self.committed_epoch(batch.table).is_some_and(|last| batch.epoch <= last) {
-            return Ok(());
+            return Ok(false);
         }
         let known = self.units.len();
         if let Some(&UnitCharge { unit: index, .. }) = charges.iter().find(|c| c.unit as usize >= known) {
@@ -137,7 +137,7 @@ impl Writer {
         self.epochs.insert(batch.table, batch.epoch);
         self.ledgers.replace(ledger);
         self.meta = meta;
-        Ok(())
+        Ok(true)
     }
 
     /// The transaction of a commit. Returns what memory has to become.
@@ -278,6 +278,27 @@ impl Writer {
         let known = self.units.len();
         let id = self.units.get(unit as usize).ok_or(StoreError::UnknownUnit { index: unit, known })?;
         rows::save_blocked(&self.conn, *id, blocked).map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// What a unit, by its place in the configuration, has in an account in the hours that begin at or after `from_ms`.
+    ///
+    /// # Errors
+    /// When the database cannot be read; so it is below.
+    pub fn used(&self, unit: u32, account: Account, from_ms: i64) -> Result<InOut, StoreError> {
+        let used = rows::used(&self.conn, self.units[unit as usize], &self.policies, account, from_ms);
+        used.map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// What was last told of a quota of a unit: the start of its period, and the number of its state.
+    pub fn quota(&self, unit: u32, name: &str) -> Result<Option<(i64, u8)>, StoreError> {
+        rows::load_quota(&self.conn, self.units[unit as usize], name)
+            .map_err(|error| StoreError::sql(&self.path, &error))
+    }
+
+    /// Keeps what is told of a quota.
+    pub fn set_quota(&mut self, unit: u32, name: &str, start_ms: i64, state: u8) -> Result<(), StoreError> {
+        rows::save_quota(&self.conn, self.units[unit as usize], name, start_ms, state)
+            .map_err(|error| StoreError::sql(&self.path, &error))
     }
 
     /// Flows that are neither idle nor cut by the active timeout at `now_ms`.

@@ -14,8 +14,8 @@ use crate::session::Session;
 pub use control::{LedgerArgs, ListArgs, MsgArgs, RulesArgs, ShowArgs, SourceArgs};
 pub use control::{ledger, list, msg, rules, show, source};
 pub use flows::{FlowsArgs, flows};
-pub use policy::{BlockArgs, ExplainArgs, PoliciesArgs, UnitsArgs};
-pub use policy::{allow, block, explain, policies, units};
+pub use policy::{BlockArgs, ExplainArgs, PoliciesArgs, QuotaArgs, UnitsArgs};
+pub use policy::{allow, block, explain, policies, quota, units};
 
 /// Shape of an answer that has rows.
 #[derive(Debug, Clone, Copy, Args)]

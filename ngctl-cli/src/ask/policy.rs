@@ -81,6 +81,36 @@ pub fn policies(args: PoliciesArgs, session: &mut Session<'_>) -> Result<(), Fai
     Ok(())
 }
 
+/// Options of `quota`.
+#[derive(Debug, Args)]
+pub struct QuotaArgs {
+    /// Only those of this unit
+    unit: Option<String>,
+    #[command(flatten)]
+    format: Format,
+    /// Do not round bytes in the table
+    #[arg(long)]
+    exact: bool,
+}
+
+/// `quota`. What it shows is also its exit code.
+pub fn quota(args: QuotaArgs, session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut client = session.connect()?;
+    let answer = client.quotas(args.unit)?;
+    let look = session.look(&client, args.exact);
+    match args.format {
+        Format { json: true, .. } => json(session.out, &answer)?,
+        Format { csv: true, .. } => csv::quotas(session.out, &answer)?,
+        Format { .. } => show::quotas(session.out, &answer, &look)?,
+    }
+    if let Some(why) = answer.stale {
+        return Err(Failure::CannotTell(why));
+    }
+    let over = answer.quotas.iter().filter(|quota| quota.state == "over");
+    let over: Vec<String> = over.map(|quota| format!("{} ({})", quota.unit, quota.quota)).collect();
+    if over.is_empty() { Ok(()) } else { Err(Failure::OverQuota(over.join(", "))) }
+}
+
 /// Options of `block` and `allow`.
 #[derive(Debug, Args)]
 pub struct BlockArgs {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use netams_proto::{Event, Flows, Part, Policies, Rules, UnitReport, Units, text::clean};
+use netams_proto::{Event, Flows, Part, Policies, Quotas, Rules, UnitReport, Units, text::clean};
 
 /// Flow records.
 ///
@@ -95,6 +95,20 @@ pub fn policies(to: &mut dyn Write, answer: &Policies) -> io::Result<()> {
             let counts: [&dyn Display; 4] = [&c.in_packets, &c.in_bytes, &c.out_packets, &c.out_bytes];
             line(to, &[&[&one.policy.name as &dyn Display, &one.unit, &period], &counts[..]].concat())?;
         }
+    }
+    Ok(())
+}
+
+/// Use of quotas.
+///
+/// # Errors
+/// Those of the writer.
+pub fn quotas(to: &mut dyn Write, answer: &Quotas) -> io::Result<()> {
+    writeln!(to, "unit,quota,used,limit,warn,hard,state,start_ms,end_ms")?;
+    for q in &answer.quotas {
+        let fields: [&dyn Display; 9] =
+            [&q.unit, &q.quota, &q.used, &q.limit, &q.warn, &q.hard, &q.state, &q.start_ms, &q.end_ms];
+        line(to, &fields)?;
     }
     Ok(())
 }

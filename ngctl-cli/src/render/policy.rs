@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use netams_proto::{Explained, InOut, Part, Policies, UnitReport, Verdict, text::clean};
+use netams_proto::{Explained, InOut, Part, Policies, Quotas, UnitReport, Verdict, text::clean};
 
 use super::Look;
 use super::table::{Column, Table};
@@ -68,6 +68,35 @@ pub fn policies(to: &mut dyn Write, answer: &Policies, look: &Look) -> io::Resul
         to,
         &[who, "in: to the unit, out: from it".into(), format!("days and months in {}", look.zone)],
     )
+}
+
+/// How much of quotas is used.
+pub fn quotas(to: &mut dyn Write, answer: &Quotas, look: &Look) -> io::Result<()> {
+    let mut table = Table::new(&[
+        Column::text("unit").elastic(),
+        Column::text("quota").elastic(),
+        Column::number("used"),
+        Column::number("limit"),
+        Column::number("%"),
+        Column::text("state"),
+        Column::text("kind").optional(1),
+        Column::text("period ends").optional(2),
+    ]);
+    for quota in &answer.quotas {
+        let percent = u128::from(quota.used) * 100 / u128::from(quota.limit.max(1));
+        table.row([
+            quota.unit.clone(),
+            quota.quota.clone(),
+            look.bytes(quota.used),
+            look.bytes(quota.limit),
+            percent.to_string(),
+            quota.state.clone(),
+            if quota.hard { "hard" } else { "soft" }.to_owned(),
+            show(quota.end_ms, look.zone),
+        ]);
+    }
+    table.print(to, look)?;
+    look.notes(to, &[format!("periods and times in {}", look.zone)])
 }
 
 /// How a unit is after it was blocked or allowed.

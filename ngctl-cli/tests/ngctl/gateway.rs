@@ -2,8 +2,8 @@
 
 use netams_proto::{
     Error, Event, ExplainQuery, Explained, ExplainedUnit, Flow, Flows, Hook, InOut, Info, Layer, Ledger,
-    Ledgers, NfqueueStatus, Node, Part, Policies, PolicyUnit, Queue, Request, Response, Rule, Rules,
-    SourceKind, SourceStatus, Terms, Tunnel, UnitReport, UnitTotals, Units, Verdict,
+    Ledgers, NfqueueStatus, Node, Part, Policies, PolicyUnit, Queue, QuotaUse, Quotas, Request, Response,
+    Rule, Rules, SourceKind, SourceStatus, Terms, Tunnel, UnitReport, UnitTotals, Units, Verdict,
 };
 
 /// 2026-11-30 14:00:00 in Berlin.
@@ -49,6 +49,7 @@ pub fn gateway(request: Request) -> Response {
         Request::Unit(_) => Response::Unit(unit(true)),
         Request::SetBlocked { blocked, .. } => Response::Unit(unit(blocked)),
         Request::Policies => Response::Policies(policies()),
+        Request::Quotas(unit) => Response::Quotas(quotas(unit.as_deref())),
         Request::Explain(query) => Response::Explain(explained(&query)),
     }
 }
@@ -328,6 +329,26 @@ fn unit(blocked: bool) -> UnitReport {
 fn policies() -> Policies {
     let of = |policy| PolicyUnit { unit: "server".into(), policy };
     Policies { policies: unit(true).policies.into_iter().map(of).collect(), stale: None }
+}
+
+fn quotas(unit: Option<&str>) -> Quotas {
+    let quota = |unit: &str, used, hard, state: &str| QuotaUse {
+        unit: unit.into(),
+        quota: "month sum".into(),
+        used,
+        limit: 20_000_000_000,
+        warn: 80,
+        hard,
+        state: state.into(),
+        start_ms: NOON - 30 * 24 * HOUR,
+        end_ms: NOON + 10 * HOUR,
+    };
+    let mut quotas = vec![
+        quota("student", 20_000_000_001, true, "over"),
+        quota("server", 16_500_000_000, false, "warned"),
+    ];
+    quotas.retain(|quota| unit.is_none_or(|unit| quota.unit == unit));
+    Quotas { quotas, stale: None }
 }
 
 fn explained(query: &ExplainQuery) -> Explained {

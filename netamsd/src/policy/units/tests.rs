@@ -30,6 +30,7 @@ pub(in crate::policy) fn unit(name: &str, kind: UnitKind, parts: &[&str]) -> Uni
         vni: None,
         acct_policy: Vec::new(),
         fw_policy: None,
+        quotas: Vec::new(),
         no_local_pass: false,
     }
 }

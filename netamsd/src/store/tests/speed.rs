@@ -33,7 +33,7 @@ fn a_hundred_thousand_flows_in_a_second() {
     let mut commit = |what: &str, batch: Batch| {
         let now_ms = T0 + batch.epoch as i64 * 5000 + 5000;
         let charges = charges(&batch);
-        let ((), took) = timed(what, || writer.commit(&batch, &charges, now_ms).unwrap());
+        let (_, took) = timed(what, || writer.commit(&batch, &charges, now_ms).unwrap());
         took
     };
     commit("empty", batch(1, Vec::new()));
