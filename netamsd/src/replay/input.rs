@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Read, Stdin, Write},
+    io::{self, BufRead, BufReader, IsTerminal, Read, Stdin, Write},
     os::fd::AsFd,
     path::Path,
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A gzip file begins with this (RFC 1952).
@@ -28,6 +28,7 @@ pub struct Input {
     read: Arc<AtomicU64>,
     /// Bytes of the file; none of stdin.
     size: Option<u64>,
+    trailing: Arc<AtomicBool>,
 }
 
 impl Input {
@@ -49,9 +50,19 @@ impl Input {
         source.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
         let zipped = head == GZIP;
         let whole = io::Cursor::new(head).chain(source);
-        let stream: Box<dyn Read> =
-            if zipped { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
-        Ok(Self { stream, read, size })
+        let trailing = Arc::new(AtomicBool::new(false));
+        let stream: Box<dyn Read> = if zipped {
+            let member = GzDecoder::new(BufReader::new(Box::new(whole) as Box<dyn Read>));
+            Box::new(Members { current: Some(member), trailing: Arc::clone(&trailing) })
+        } else {
+            Box::new(whole)
+        };
+        Ok(Self { stream, read, size, trailing })
+    }
+
+    /// Set when, at its end, something was met behind the gzip data that is none.
+    pub fn trailing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.trailing)
     }
 
     /// Shows on a terminal how far it is.
@@ -72,6 +83,47 @@ impl Input {
 impl Read for Input {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.read(into)
+    }
+}
+
+/// The members of a gzip file, one after another. As for gzip(1), zeros behind one are padding, and what is no member ends the
+/// file.
+struct Members {
+    current: Option<GzDecoder<BufReader<Box<dyn Read>>>>,
+    trailing: Arc<AtomicBool>,
+}
+
+impl Read for Members {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        while let Some(member) = &mut self.current {
+            let read = member.read(into)?;
+            if read > 0 {
+                return Ok(read);
+            }
+            let Some(mut rest) = self.current.take().map(GzDecoder::into_inner) else { break };
+            match first_but_zeros(&mut rest)? {
+                Some(first) if first == GZIP[0] => self.current = Some(GzDecoder::new(rest)),
+                Some(_) => self.trailing.store(true, Ordering::Relaxed),
+                None => {}
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The first byte that is not 0, which stays; `None` at the end.
+fn first_but_zeros(rest: &mut impl BufRead) -> io::Result<Option<u8>> {
+    loop {
+        match rest.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok([0, ..]) => rest.consume(1),
+            Ok([first, ..]) => return Ok(Some(*first)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
     }
 }
 
