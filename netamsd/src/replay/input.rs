@@ -1,9 +1,9 @@
 //! The bytes of a capture, wherever they come from, and how far they are read.
 
 use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, IsTerminal, Read, Stdin, Write},
-    os::fd::AsFd,
+    fs::OpenOptions,
+    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::Path,
     sync::{
         Arc,
@@ -13,7 +13,10 @@ use std::{
 };
 
 use flate2::bufread::GzDecoder;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 /// A gzip file begins with this (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -32,17 +35,23 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file, or stdin as `-`, which ends as well once `interrupted` is set.
+    /// Opens a file, or stdin as `-`. What is no regular file ends as well once `interrupted` is set.
     ///
     /// # Errors
     /// Those of opening it and of reading its first bytes.
     pub fn open(path: &Path, interrupted: &Arc<AtomicBool>) -> io::Result<Self> {
         let (source, size): (Box<dyn Read>, _) = if path == Path::new("-") {
-            (Box::new(Pipe { stdin: io::stdin(), interrupted: Arc::clone(interrupted) }), None)
+            (Box::new(Pipe { end: io::stdin(), interrupted: Arc::clone(interrupted) }), None)
         } else {
-            let file = File::open(path)?;
+            // Of a named pipe that nobody writes to yet, it would wait.
+            let flags = OFlag::O_NONBLOCK.bits();
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
             let meta = file.metadata()?;
-            (Box::new(file), meta.is_file().then_some(meta.len()))
+            if meta.is_file() {
+                (Box::new(file), Some(meta.len()))
+            } else {
+                (Box::new(Pipe { end: file, interrupted: Arc::clone(interrupted) }), None)
+            }
         };
         let read = Arc::new(AtomicU64::new(0));
         let mut source = Counted { source, read: Arc::clone(&read) };
@@ -128,21 +137,21 @@ fn first_but_zeros(rest: &mut impl BufRead) -> io::Result<Option<u8>> {
 }
 
 /// What is piped in. A read that waits could not be ended by a signal, which another thread takes.
-struct Pipe {
-    stdin: Stdin,
+struct Pipe<F> {
+    end: F,
     interrupted: Arc<AtomicBool>,
 }
 
-impl Read for Pipe {
+impl<F: AsFd> Read for Pipe<F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(0);
             }
-            let mut waiting = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN)];
+            let mut waiting = [PollFd::new(self.end.as_fd(), PollFlags::POLLIN)];
             if poll(&mut waiting, PollTimeout::from(WAIT_MS))? > 0 {
                 // Not by the buffer of `Stdin`: what is in it, poll does not see.
-                return Ok(nix::unistd::read(self.stdin.as_fd(), into)?);
+                return Ok(nix::unistd::read(self.end.as_fd(), into)?);
             }
         }
     }

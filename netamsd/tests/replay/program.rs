@@ -192,6 +192,30 @@ fn a_signal_ends_it_while_it_waits_for_more() {
 }
 
 #[test]
+fn a_signal_ends_it_while_nobody_writes_to_a_named_pipe() {
+    let bench = Bench::new();
+    let pipe = bench.path("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = bench.command(&["--json"]);
+    let child = command.arg(&pipe).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once there is a reader it has asked for signals.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK;
+    let writer = loop {
+        match nix::fcntl::open(&pipe, flags, nix::sys::stat::Mode::empty()) {
+            Ok(writer) => break writer,
+            Err(e) => assert!(Instant::now() < deadline, "the replay has opened the pipe: {e}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).as_str()), (130, "netamsd: interrupted\n"));
+    bench.assert_nothing_left();
+    drop(writer);
+}
+
+#[test]
 fn a_reader_that_has_gone_is_an_error() {
     let bench = Bench::new();
     let mut child = waiting(&bench, &["--json"]);
