@@ -121,10 +121,11 @@ fn replay_code(error: &ReplayError) -> u8 {
         ReplayError::Capture(_, CaptureError::Io(_)) | ReplayError::Print(_) => exit::IO,
         ReplayError::Capture(..) => exit::DATA,
         ReplayError::Sys(e) => sys_code(e),
-        ReplayError::Temporary(..) => exit::CANNOT_CREATE,
+        ReplayError::Folder(..) | ReplayError::Temporary(..) => exit::CANNOT_CREATE,
         ReplayError::Store(e) => store_code(e),
         ReplayError::Signals(_) => exit::OS,
         ReplayError::Interrupted => exit::INTERRUPTED,
+        ReplayError::Kept { why, .. } => replay_code(why),
     }
 }
 

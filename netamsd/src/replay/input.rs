@@ -1,9 +1,9 @@
 //! The bytes of a capture, wherever they come from, and how far they are read.
 
 use std::{
-    fs::File,
-    io::{self, IsTerminal, Read, Stdin, Write},
-    os::fd::AsFd,
+    fs::OpenOptions,
+    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::Path,
     sync::{
         Arc,
@@ -12,8 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flate2::read::MultiGzDecoder;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use flate2::bufread::GzDecoder;
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 /// A gzip file begins with this (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -28,20 +31,27 @@ pub struct Input {
     read: Arc<AtomicU64>,
     /// Bytes of the file; none of stdin.
     size: Option<u64>,
+    trailing: Arc<AtomicBool>,
 }
 
 impl Input {
-    /// Opens a file, or stdin as `-`, which ends as well once `interrupted` is set.
+    /// Opens a file, or stdin as `-`. What is no regular file ends as well once `interrupted` is set.
     ///
     /// # Errors
     /// Those of opening it and of reading its first bytes.
     pub fn open(path: &Path, interrupted: &Arc<AtomicBool>) -> io::Result<Self> {
         let (source, size): (Box<dyn Read>, _) = if path == Path::new("-") {
-            (Box::new(Pipe { stdin: io::stdin(), interrupted: Arc::clone(interrupted) }), None)
+            (Box::new(Pipe { end: io::stdin(), interrupted: Arc::clone(interrupted) }), None)
         } else {
-            let file = File::open(path)?;
+            // Of a named pipe that nobody writes to yet, it would wait.
+            let flags = OFlag::O_NONBLOCK.bits();
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
             let meta = file.metadata()?;
-            (Box::new(file), meta.is_file().then_some(meta.len()))
+            if meta.is_file() {
+                (Box::new(file), Some(meta.len()))
+            } else {
+                (Box::new(Pipe { end: file, interrupted: Arc::clone(interrupted) }), None)
+            }
         };
         let read = Arc::new(AtomicU64::new(0));
         let mut source = Counted { source, read: Arc::clone(&read) };
@@ -49,9 +59,19 @@ impl Input {
         source.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
         let zipped = head == GZIP;
         let whole = io::Cursor::new(head).chain(source);
-        let stream: Box<dyn Read> =
-            if zipped { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
-        Ok(Self { stream, read, size })
+        let trailing = Arc::new(AtomicBool::new(false));
+        let stream: Box<dyn Read> = if zipped {
+            let member = GzDecoder::new(BufReader::new(Box::new(whole) as Box<dyn Read>));
+            Box::new(Members { current: Some(member), trailing: Arc::clone(&trailing) })
+        } else {
+            Box::new(whole)
+        };
+        Ok(Self { stream, read, size, trailing })
+    }
+
+    /// Set when, at its end, something was met behind the gzip data that is none.
+    pub fn trailing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.trailing)
     }
 
     /// Shows on a terminal how far it is.
@@ -75,22 +95,63 @@ impl Read for Input {
     }
 }
 
+/// The members of a gzip file, one after another. As for gzip(1), zeros behind one are padding, and what is no member ends the
+/// file.
+struct Members {
+    current: Option<GzDecoder<BufReader<Box<dyn Read>>>>,
+    trailing: Arc<AtomicBool>,
+}
+
+impl Read for Members {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        while let Some(member) = &mut self.current {
+            let read = member.read(into)?;
+            if read > 0 {
+                return Ok(read);
+            }
+            let Some(mut rest) = self.current.take().map(GzDecoder::into_inner) else { break };
+            match first_but_zeros(&mut rest)? {
+                Some(first) if first == GZIP[0] => self.current = Some(GzDecoder::new(rest)),
+                Some(_) => self.trailing.store(true, Ordering::Relaxed),
+                None => {}
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The first byte that is not 0, which stays; `None` at the end.
+fn first_but_zeros(rest: &mut impl BufRead) -> io::Result<Option<u8>> {
+    loop {
+        match rest.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok([0, ..]) => rest.consume(1),
+            Ok([first, ..]) => return Ok(Some(*first)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
 /// What is piped in. A read that waits could not be ended by a signal, which another thread takes.
-struct Pipe {
-    stdin: Stdin,
+struct Pipe<F> {
+    end: F,
     interrupted: Arc<AtomicBool>,
 }
 
-impl Read for Pipe {
+impl<F: AsFd> Read for Pipe<F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(0);
             }
-            let mut waiting = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN)];
+            let mut waiting = [PollFd::new(self.end.as_fd(), PollFlags::POLLIN)];
             if poll(&mut waiting, PollTimeout::from(WAIT_MS))? > 0 {
                 // Not by the buffer of `Stdin`: what is in it, poll does not see.
-                return Ok(nix::unistd::read(self.stdin.as_fd(), into)?);
+                return Ok(nix::unistd::read(self.end.as_fd(), into)?);
             }
         }
     }

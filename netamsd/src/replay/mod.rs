@@ -40,7 +40,8 @@ The clock is that of the capture: first and last packets, timeouts and the hours
 one a record, and bytes are layer-3 bytes; a capture of super-packets counts these. A record that the end of the file cuts \
 short is left out, with a word about it on standard error.
 
-In a named store a replay adds to what is there, also when it is the same file again; a running daemon's is refused.
+In a named store a replay adds to what is there, also when it is the same file again; what was added before a \
+replay was interrupted or failed stays. A running daemon's is refused.
 
 Examples:
   netamsd replay capture.pcap
@@ -83,9 +84,12 @@ pub enum ReplayError {
     /// What is in it.
     #[error("cannot replay {path}: {1}", path = name_of(.0))]
     Capture(PathBuf, CaptureError),
-    /// The named folder.
+    /// The named folder cannot be made.
+    #[error("cannot create {path}: {1}; choose another folder by --store", path = .0.display())]
+    Folder(PathBuf, io::Error),
+    /// The named folder cannot be had.
     #[error(transparent)]
-    Sys(#[from] SysError),
+    Sys(SysError),
     /// The temporary folder.
     #[error("cannot make a temporary folder for the store in {path}: {1}", path = .0.display())]
     Temporary(PathBuf, io::Error),
@@ -101,6 +105,16 @@ pub enum ReplayError {
     /// Asked to end.
     #[error("interrupted")]
     Interrupted,
+    /// The same with a named store, to which so many packets had been added: they would be there twice after another replay.
+    #[error("{why}; the {packets} packets before that are in {folder} and stay there", folder = .folder.display())]
+    Kept {
+        /// What has happened.
+        why: Box<ReplayError>,
+        /// The store.
+        folder: PathBuf,
+        /// Of the outer layer.
+        packets: u64,
+    },
 }
 
 /// Replays a capture and prints what came of it.
@@ -116,18 +130,29 @@ pub fn run(arguments: &Arguments) -> Result<(), ReplayError> {
     let input = Input::open(&arguments.capture, &interrupted)
         .map_err(|e| ReplayError::Open(arguments.capture.clone(), e))?;
     let mut place = Place::new(arguments.store.as_deref())?;
-    let result = into_store(arguments, &config, input, &place, &interrupted);
+    let mut counters = Counters::default();
+    let result = into_store(arguments, &config, input, &place, &interrupted, &mut counters);
     place.remove();
-    // What a reader then says of a pipe that ends, or SQLite of a question, is not what has happened.
-    result.map_err(|e| if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted } else { e })
+    result.map_err(|e| {
+        // What a reader then says of a pipe that ends, or SQLite of a question, is not what has happened.
+        let why = if interrupted.load(Ordering::Relaxed) { ReplayError::Interrupted } else { e };
+        match (&arguments.store, counters.packets_in) {
+            (None, _) | (_, 0) => why,
+            (Some(folder), packets) => {
+                ReplayError::Kept { why: Box::new(why), folder: folder.clone(), packets }
+            }
+        }
+    })
 }
 
+/// Adds to `counters` what the store has been given.
 fn into_store(
     arguments: &Arguments,
     config: &Config,
     input: Input,
     place: &Place,
     interrupted: &Arc<AtomicBool>,
+    counters: &mut Counters,
 ) -> Result<(), ReplayError> {
     let folder = place.folder();
     let engine = daemon::engine(config)?;
@@ -137,9 +162,8 @@ fn into_store(
     writer.begin_anew();
     let before = writer.total_flows();
     let unreadable = |e| ReplayError::Capture(arguments.capture.clone(), e);
-    let mut progress = input.progress();
+    let (mut progress, trailing) = (input.progress(), input.trailing());
     let mut replay = Replay::new(input, tunnels(arguments, config)).map_err(unreadable)?;
-    let mut counters = Counters::default();
     while let Some(batch) = replay.next_batch().map_err(unreadable)? {
         let now = batch.flows.iter().map(|flow| flow.last_ms).max().unwrap_or_default();
         writer.commit(&batch, &engine.charge(&batch, now), now)?;
@@ -160,9 +184,15 @@ fn into_store(
         };
         eprintln!("netamsd: {}: {why}", name_of(&arguments.capture));
     }
+    if trailing.load(Ordering::Relaxed) {
+        eprintln!(
+            "netamsd: {}: what follows the gzip data is none, and is left out",
+            name_of(&arguments.capture)
+        );
+    }
     let summary = Summary {
         file: &arguments.capture,
-        counters,
+        counters: *counters,
         span_ms: replay.span_ms(),
         inner: tunnels(arguments, config) != source::Tunnels::Outer,
         zone: &config.timezone,
@@ -201,7 +231,11 @@ enum Place {
 impl Place {
     fn new(named: Option<&Path>) -> Result<Self, ReplayError> {
         match named {
-            Some(folder) => Ok(Self::Named(folder.to_owned(), sys::lock_state(folder)?)),
+            Some(folder) => match sys::lock_state(folder) {
+                Ok(lock) => Ok(Self::Named(folder.to_owned(), lock)),
+                Err(SysError::State(path, e)) => Err(ReplayError::Folder(path, e)),
+                Err(e) => Err(ReplayError::Sys(e)),
+            },
             None => {
                 let parent = on_disk();
                 let made = tempfile::Builder::new().prefix("netams-replay-").tempdir_in(&parent);

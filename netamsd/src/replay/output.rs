@@ -153,9 +153,9 @@ fn flows(text: &mut String, layer: &str, found: &Flows, zone: &Zone) {
         ]
     });
     let head = ["proto", "source", "destination", "vlan", "tunnel", "packets", "bytes", "last"];
-    // Without tags, or tunnels, there is no such column.
-    let used =
-        [true, true, true, found.flows.iter().any(|f| f.key.vlan != 0), layer == "inner", true, true, true];
+    // Without tags, or tunnels, there is no such column. A tag of priority alone has id 0, and may have another one in it.
+    let tagged = found.flows.iter().any(|f| (f.key.vlan, f.key.vlan_inner) != (0, 0));
+    let used = [true, true, true, tagged, layer == "inner", true, true, true];
     let head = std::array::from_fn(|column| if used[column] { head[column] } else { "" });
     let _ = writeln!(text);
     table(text, head, &[false, false, false, false, false, true, true, false], rows);

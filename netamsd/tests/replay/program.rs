@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use netamsd::store::{FlowSelection, Reader};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -53,6 +54,50 @@ fn what_is_cut_short_is_said_and_the_rest_counts() {
 }
 
 #[test]
+fn what_follows_gzip_data_is_left_out() {
+    let bench = Bench::new();
+    let whole = capture(5);
+    let members = [gzip(&whole[..100]), gzip(&whole[100..])].concat();
+    let said = |name: &str| {
+        let path = bench.path(name);
+        format!("netamsd: {}: what follows the gzip data is none, and is left out\n", path.display())
+    };
+    for (name, behind, said) in [
+        ("two.pcap.gz", &b""[..], String::new()),
+        ("padded.pcap.gz", &[0; 20_000], String::new()),
+        ("garbage.pcap.gz", b"garbage", said("garbage.pcap.gz")),
+        ("both.pcap.gz", b"\0\0garbage", said("both.pcap.gz")),
+    ] {
+        let file = bench.file(name, &[&members[..], behind].concat());
+        let output = bench.replay(&["--json"], &file);
+        assert_eq!((code(&output), stderr(&output)), (0, said), "{name}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["frames"], 5, "{name}");
+    }
+}
+
+#[test]
+fn what_a_failed_replay_leaves_in_a_named_store_is_said() {
+    let bench = Bench::new();
+    let order = Order::BOTH[0];
+    let frame = ethernet(&[], &udp([10, 0, 0, 1], [192, 0, 2, 1], [1000, 53], 100));
+    let mut file = [order.section(), order.interface(1, 0, &[]), order.interface(127, 0, &[])].concat();
+    for (interface, seconds) in [(0, 0), (0, 10), (0, 20), (1, 30)] {
+        file.extend(order.enhanced(interface, seconds * 1_000_000, frame.len() as u32, &frame));
+    }
+    let (file, store) = (bench.file("made.pcapng", &file), bench.path("store"));
+    let output = bench.replay(&["--store", store.to_str().unwrap()], &file);
+    let said = stderr(&output);
+    assert_eq!(code(&output), 65, "{said}");
+    // The third one is of a batch that has no end.
+    let kept = format!("; the 2 packets before that are in {} and stay there\n", store.display());
+    assert!(said.contains("link type 127") && said.ends_with(&kept), "{said}");
+    let flows = Reader::open(&store).unwrap().flows(&FlowSelection::default()).unwrap();
+    assert_eq!(flows.packets, 2);
+    assert!(!stderr(&bench.replay(&[], &file)).contains("stay"), "a temporary store does not stay");
+}
+
+#[test]
 fn a_capture_without_frames_is_none_the_less_one() {
     let bench = Bench::new();
     let found = document(&bench.pipe(&["--json"], capture(0)));
@@ -90,7 +135,7 @@ fn exit_codes_and_one_sentence_each() {
         (vec![text(&bench.file("wlan.pcap", &Order::BOTH[0].pcap_of(false, 127, &[])))], 65, "link type 127"),
         (vec![text(&bench.file("bad.pcap.gz", &packed))], 65, "cannot be read"),
         (vec!["--store".into(), text(&held), text(&good)], 75, "in use"),
-        (vec!["--store".into(), text(&in_the_way), text(&good)], 73, "in-the-way"),
+        (vec!["--store".into(), text(&in_the_way), text(&good)], 73, "choose another folder by --store"),
         (vec!["--store".into(), text(&newer), text(&good)], 65, "damaged"),
         (vec!["--config".into(), text(&config), text(&good)], 78, "nonsense"),
     ];
@@ -144,6 +189,30 @@ fn a_signal_ends_it_while_it_waits_for_more() {
         bench.assert_nothing_left();
         drop(stdin);
     }
+}
+
+#[test]
+fn a_signal_ends_it_while_nobody_writes_to_a_named_pipe() {
+    let bench = Bench::new();
+    let pipe = bench.path("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = bench.command(&["--json"]);
+    let child = command.arg(&pipe).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once there is a reader it has asked for signals.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK;
+    let writer = loop {
+        match nix::fcntl::open(&pipe, flags, nix::sys::stat::Mode::empty()) {
+            Ok(writer) => break writer,
+            Err(e) => assert!(Instant::now() < deadline, "the replay has opened the pipe: {e}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).as_str()), (130, "netamsd: interrupted\n"));
+    bench.assert_nothing_left();
+    drop(writer);
 }
 
 #[test]

@@ -139,6 +139,21 @@ in: to the unit, out: from it; all that is in the store
 }
 
 #[test]
+fn an_inner_tag_is_shown_below_one_of_priority_alone() {
+    let bench = Bench::new();
+    let shots = [shot(TEN_MS, ethernet(&[0, 20], &udp(LAN, FAR, [1, 2], 0)))];
+    let text = stdout(&bench.pipe(&[], Order::BOTH[0].pcap_of(false, 1, &shots)));
+    let table: Vec<_> = text.lines().skip(7).take(2).collect();
+    assert_eq!(
+        table,
+        [
+            "proto  source      destination  vlan  packets  bytes  last",
+            "udp    10.0.0.1:1  192.0.2.1:2  0.20        1   28 B  2026-03-01 10:00:00"
+        ]
+    );
+}
+
+#[test]
 fn inner_flows_are_charged_where_the_configuration_says_so() {
     let bench = Bench::new();
     let inner = udp(LAN, [10, 0, 0, 2], [1, 2], 72);

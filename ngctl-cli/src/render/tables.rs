@@ -74,7 +74,8 @@ pub fn show_node(to: &mut dyn Write, node: &Node, look: &Look) -> io::Result<()>
 /// # Errors
 /// Those of the writer.
 pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> {
-    let vlans = answer.flows.iter().any(|flow| flow.vlan != 0);
+    // A tag of priority alone has id 0, and may have another one in it.
+    let vlans = answer.flows.iter().any(|flow| (flow.vlan, flow.vlan_inner) != (0, 0));
     let mut columns = vec![
         Column::text("proto"),
         Column::text("source").elastic(),
@@ -103,7 +104,8 @@ pub fn flows(to: &mut dyn Write, answer: &Flows, look: &Look) -> io::Result<()> 
             show(flow.last_ms, look.zone),
             show(flow.first_ms, look.zone),
         ];
-        let more = [vlans.then(|| vlan_cell(flow)), tunnels.then(|| tunnel_cell(flow))];
+        let more =
+            [vlans.then(|| vlan_cell((flow.vlan, flow.vlan_inner))), tunnels.then(|| tunnel_cell(flow))];
         table.row(cells.into_iter().chain(more.into_iter().flatten()));
     }
     table.print(to, look)?;
@@ -156,9 +158,10 @@ fn ends(flow: &Flow) -> [String; 2] {
     })
 }
 
-fn vlan_cell(flow: &Flow) -> String {
-    match (flow.vlan, flow.vlan_inner) {
-        (0, _) => String::new(),
+/// Ids of the outer and the inner tag.
+fn vlan_cell(ids: (u16, u16)) -> String {
+    match ids {
+        (0, 0) => String::new(),
         (outer, 0) => outer.to_string(),
         (outer, inner) => format!("{outer}.{inner}"),
     }
@@ -230,4 +233,16 @@ pub fn events(to: &mut dyn Write, answer: &[Event], look: &Look) -> io::Result<(
     }
     table.print(to, look)?;
     look.notes(to, &[format!("{} events", answer.len()), times(look)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inner_tag_is_shown_below_one_of_priority_alone() {
+        for (ids, cell) in [((0, 0), ""), ((10, 0), "10"), ((10, 20), "10.20"), ((0, 20), "0.20")] {
+            assert_eq!(vlan_cell(ids), cell);
+        }
+    }
 }

@@ -1,18 +1,31 @@
-//! The captures of `tests/traces`, for seeds: those in the pcap format, which are nearly all.
+//! The captures of `tests/traces`, for seeds. Frames are those of the pcap format, which nearly all are.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 
+/// The captures whose files have `most` bytes at most, in both formats.
+pub fn files(most: u64) -> Vec<Vec<u8>> {
+    let small = paths().into_iter().filter(|path| {
+        let capture = path.extension().is_some_and(|kind| kind == "pcap" || kind == "pcapng");
+        capture && fs::metadata(path).expect("a capture").len() <= most
+    });
+    small.map(|path| fs::read(path).expect("a capture")).collect()
+}
+
+fn paths() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
+    let mut paths: Vec<_> =
+        fs::read_dir(&folder).expect("tests/traces").map(|entry| entry.expect("a file").path()).collect();
+    paths.sort();
+    paths
+}
+
 /// Beginnings of frames, each with its link type (tcpdump.org), at most `most` of a capture, spread over it.
 pub fn frames(most: usize, captured: usize) -> Vec<(u32, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
-    let mut files: Vec<_> =
-        fs::read_dir(&folder).expect("tests/traces").map(|entry| entry.expect("a file").path()).collect();
-    files.sort();
-    let pcap = files.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "pcap"));
+    let pcap = paths().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "pcap"));
     pcap.flat_map(|path| {
         let frames = frames_of(&fs::read(&path).expect("a capture"));
         let step = frames.len().div_ceil(most).max(1);

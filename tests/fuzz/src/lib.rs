@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod capture_file;
 pub mod config;
 pub mod control;
@@ -22,8 +23,9 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target { name: "packet", check: packet::check, seeds: packet::seeds },
+    Target { name: "capture", check: capture::check, seeds: capture::seeds },
     Target { name: "control", check: control::check, seeds: control::seeds },
     Target { name: "config", check: config::check, seeds: config::seeds },
 ];
