@@ -1,6 +1,6 @@
 -- Version 3 to 4: accounts of policies, what verdicts have dropped, blocked units. What it means stands in latest.sql.
 
-ALTER TABLE unit ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE unit ADD COLUMN blocked INTEGER;
 
 CREATE TABLE policy (
     id   INTEGER PRIMARY KEY,

@@ -43,8 +43,8 @@ CREATE INDEX flow_first ON flow (first_ms);
 CREATE TABLE unit (
     id   INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    kind TEXT NOT NULL,                 -- host, cluster, net or group
-    blocked INTEGER NOT NULL DEFAULT 0  -- 1: `ngctl block`
+    kind TEXT NOT NULL,                 -- host, user, cluster, net or group
+    blocked INTEGER                     -- 1: by `ngctl block`, 0: not, by `ngctl allow`; NULL: as configured
 ) STRICT;
 
 -- What a unit used in the hour that begins at hour_ms. Kept for ever.

@@ -103,6 +103,9 @@ fn measure(
         acct_policy: Vec::new(),
         fw_policy: None,
         quotas: Vec::new(),
+        deny: false,
+        description: None,
+        email: None,
         no_local_pass: false,
     };
     let units = Units::new(std::slice::from_ref(&unit));

@@ -15,16 +15,18 @@ static __always_inline void inner_key(const struct inner *in, __u32 half, struct
 		join_fragments(key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
 }
 
-/* Whether what parse_inner has said is to be dropped. */
-__noinline int inner_is_dropped(__u32 half)
+/* Makes what parse_inner has said the subject of a verdict. */
+__noinline int judge_inner_next(__u32 half)
 {
+	struct subject *s = this_subject();
 	struct inner *in = this_inner();
 	struct flow_key key;
 
-	if (!in)
+	if (!in || !s)
 		return 0;
 	inner_key(in, half & 1, &key);
-	return verdict_on(&key) != VERDICT_PASS;
+	s->key = key;
+	return 1;
 }
 
 /* Adds what parse_inner has said to its flow; `partition` is half * cpus + cpu. */

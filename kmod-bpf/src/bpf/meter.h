@@ -55,7 +55,9 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 			key.flags |= NETAMS_CARRIER;
 			if (cfg_enforce) {
 				judged = true;
-				if (cfg_tunnels == BY_INNER ? inner_is_dropped(half) : verdict_on(&key) != VERDICT_PASS)
+				if (cfg_tunnels != BY_INNER)
+					judge(&key);
+				else if (judge_inner_next(half) && verdict() != VERDICT_PASS)
 					key.flags |= NETAMS_DROPPED;
 			}
 			if (!(key.flags & NETAMS_DROPPED))

@@ -281,25 +281,12 @@ __noinline int side_says(__u32 side)
 	return said;
 }
 
-/* enum verdict on what the subject says. */
-__noinline int verdict_on_subject(void)
+/* What becomes of packets that units neither drop nor all let pass. */
+static __always_inline int undecided(__u32 source, __u32 destination, __u32 flags)
 {
-	__u32 said[2], both, zero = 0, nobody, flags;
-	struct unit_rules *u = bpf_map_lookup_elem(&units, &zero);
+	__u32 said[2] = { source, destination }, nobody;
 
-	if (!u)
-		return VERDICT_PASS;
-	flags = *(volatile __u32 *)&u->flags;
-	said[0] = side_says(SIDE_SOURCE);
-	said[1] = side_says(SIDE_DESTINATION);
-	both = said[0] | said[1];
-	if (both & 1 << DROP_BLOCKED)
-		return DROP_BLOCKED;
-	if (both & 1 << DROP_BY_QUOTA)
-		return DROP_BY_QUOTA;
-	if (both & 1 << DROP_BY_POLICY)
-		return DROP_BY_POLICY;
-	if (!both)
+	if (!(source | destination))
 		return flags & UNIT_DROP_ALL ? DROP_BY_DEFAULT : VERDICT_PASS;
 #pragma unroll
 	for (int side = 0; side < 2; side++) {
@@ -315,26 +302,45 @@ __noinline int verdict_on_subject(void)
 	return VERDICT_PASS;
 }
 
-/* enum verdict on a packet of this flow. */
-static __noinline int verdict_on(const struct flow_key *key)
+/* enum verdict on the subject, whose key is set. Calls below this are deep: what they all have on the stack is limited. */
+__noinline int verdict(void)
 {
 	struct subject *s = this_subject();
-	__u32 *class;
+	__u32 *class, source, destination, zero = 0;
+	struct unit_rules *nobody = bpf_map_lookup_elem(&units, &zero);
 	__u64 *at;
 
-	if (!s || !key)
+	if (!s || !nobody)
 		return VERDICT_PASS;
-	s->key = *key;
 #pragma unroll
 	for (int scope = 0; scope < SCOPE_COMBINATIONS; scope++) {
-		class = class_in(key, true, scope);
+		class = class_in(&s->key, true, scope);
 		at = class ? bpf_map_lookup_elem(&class_units, class) : NULL;
 		s->units[SIDE_SOURCE][scope] = at ? *at : 0;
-		class = class_in(key, false, scope);
+		class = class_in(&s->key, false, scope);
 		at = class ? bpf_map_lookup_elem(&class_units, class) : NULL;
 		s->units[SIDE_DESTINATION][scope] = at ? *at : 0;
 	}
-	return verdict_on_subject();
+	source = side_says(SIDE_SOURCE);
+	destination = side_says(SIDE_DESTINATION);
+	if ((source | destination) & 1 << DROP_BLOCKED)
+		return DROP_BLOCKED;
+	if ((source | destination) & 1 << DROP_BY_QUOTA)
+		return DROP_BY_QUOTA;
+	if ((source | destination) & 1 << DROP_BY_POLICY)
+		return DROP_BY_POLICY;
+	return undecided(source, destination, *(volatile __u32 *)&nobody->flags);
+}
+
+/* enum verdict on a packet of this flow. */
+static __always_inline int verdict_on(const struct flow_key *key)
+{
+	struct subject *s = this_subject();
+
+	if (!s)
+		return VERDICT_PASS;
+	s->key = *key;
+	return verdict();
 }
 
 /* Flags a flow whose packets are to be dropped. */

@@ -381,7 +381,7 @@ pub struct Units {
 pub struct UnitTotals {
     /// Unit name.
     pub name: String,
-    /// `host`, `net`, `cluster` or `group`.
+    /// `host`, `user`, `net`, `cluster` or `group`.
     pub kind: String,
     /// Since local midnight.
     pub today: InOut,

@@ -11,6 +11,10 @@ use crate::{InOut, UnitTotals, Verdict};
 pub struct UnitReport {
     /// What it used.
     pub unit: UnitTotals,
+    /// As configured.
+    pub description: Option<String>,
+    /// As configured.
+    pub email: Option<String>,
     /// What it used by each policy of its list, in order of the list.
     pub policies: Vec<Part>,
     /// What was dropped of its packets, by reason; not in the counts above.

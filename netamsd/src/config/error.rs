@@ -208,9 +208,9 @@ pub enum UnitProblem {
     /// Another unit has the name.
     #[error("is there twice, rename one")]
     Duplicate,
-    /// A host with several addresses.
-    #[error("is a host with {0} addresses, leave it one or make it a cluster")]
-    Addresses(usize),
+    /// A host or user with several addresses.
+    #[error("is a {0} with {1} addresses, leave it one or make it a cluster")]
+    Addresses(UnitKind, usize),
     /// A host or cluster with something wider than an address.
     #[error("is a {kind} with the prefix {prefix}, give addresses or make it a net")]
     Prefix {

@@ -74,6 +74,7 @@ fn the_examples_of_the_sample_parse() {
         units,
         [
             ("server", UnitKind::Host),
+            ("bob", UnitKind::User),
             ("router", UnitKind::Cluster),
             ("lan", UnitKind::Net),
             ("tenant", UnitKind::Net),
@@ -87,7 +88,7 @@ fn the_examples_of_the_sample_parse() {
     assert_eq!(config.units[0].addresses[0].to_string(), "192.0.2.10/32");
     let selectors = |unit: &UnitConfig| (unit.vlan, unit.vlan_inner, unit.gre_key, unit.vni);
     assert_eq!(
-        config.units[3..7].iter().map(selectors).collect::<Vec<_>>(),
+        config.units[4..8].iter().map(selectors).collect::<Vec<_>>(),
         [
             (Some(10), None, None, None),
             (Some(100), Some(20), None, None),
@@ -95,11 +96,11 @@ fn the_examples_of_the_sample_parse() {
             (None, None, None, Some(5001)),
         ]
     );
-    assert_eq!(config.units[7].members, ["server", "router", "lan"]);
-    let accounts: Vec<String> = config.units[8].acct_policy.iter().map(ToString::to_string).collect();
+    assert_eq!(config.units[8].members, ["server", "router", "lan"]);
+    let accounts: Vec<String> = config.units[9].acct_policy.iter().map(ToString::to_string).collect();
     assert_eq!(accounts, ["%peering", "web", "!web"]);
     assert_eq!(config.policies.len(), 12);
-    let quotas: Vec<String> = config.units[8].quotas.iter().map(ToString::to_string).collect();
+    let quotas: Vec<String> = config.units[9].quotas.iter().map(ToString::to_string).collect();
     assert_eq!(quotas, ["month from 15 sum", "day in web"]);
     assert_eq!((config.local_policy, config.as_file), (Some(DefaultPolicy::Pass), Some("pfx2as.txt".into())));
 }
@@ -274,13 +275,14 @@ fn syntax_and_types() {
         ("[[unit]]\nname = \"a\"\naddresses = []", "line 3, column 1: missing field `kind`"),
         (
             "[[unit]]\nname = \"a\"\nkind = \"nett\"",
-            "line 5, column 8: unit.kind: unknown variant `nett`, expected one of `host`, `cluster`, `net`, `group`",
+            "line 5, column 8: unit.kind: unknown variant `nett`, expected one of `host`, `user`, `cluster`, `net`, \
+             `group`",
         ),
         (
             "[[unit]]\nname = \"a\"\nkind = \"net\"\nadresses = []",
             "line 6, column 1: unknown field `adresses`, expected one of `name`, `kind`, `addresses`, `members`, \
              `vlan`, `vlan_inner`, `gre_key`, `vni`, `acct_policy`, `fw_policy`, `quota`, \
-             `no_local_pass`",
+             `deny`, `description`, `email`, `no_local_pass`",
         ),
     ] {
         assert_eq!(sentence(rest), expected);

@@ -61,11 +61,11 @@ fn check_one(unit: &UnitConfig) -> Result<(), UnitProblem> {
     }
     let prefix = unit.addresses.iter().find(|net| net.prefix_len() < net.max_prefix_len());
     match (kind, prefix) {
-        (UnitKind::Host | UnitKind::Cluster, Some(prefix)) => {
+        (UnitKind::Host | UnitKind::User | UnitKind::Cluster, Some(prefix)) => {
             Err(UnitProblem::Prefix { kind, prefix: *prefix })
         }
-        (UnitKind::Host, None) if unit.addresses.len() > 1 => {
-            Err(UnitProblem::Addresses(unit.addresses.len()))
+        (UnitKind::Host | UnitKind::User, None) if unit.addresses.len() > 1 => {
+            Err(UnitProblem::Addresses(kind, unit.addresses.len()))
         }
         _ => Ok(()),
     }

@@ -114,8 +114,8 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let zone = config.timezone;
     let engine = Arc::new(engine(config)?);
     let writer = Writer::open(&config.state, store_config(config))?;
-    for (unit, blocked) in (0..).map(UnitId).zip(writer.blocked()?) {
-        engine.set_blocked(unit, blocked);
+    for ((id, unit), blocked) in (0..).map(UnitId).zip(&config.units).zip(writer.blocked()?) {
+        engine.set_blocked(id, blocked.unwrap_or(unit.deny));
     }
     engine.tick(unix_ms());
     let id = writer.node_id();

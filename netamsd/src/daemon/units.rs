@@ -110,6 +110,8 @@ pub fn one(context: &Context, snapshot: Snapshot, name: &str) -> Result<UnitRepo
     let dropped = reasons.map(|reason| part(&dropped, &unit.name, reason));
     Ok(UnitReport {
         unit: totals(context, &snapshot, &reader)?(place, unit),
+        description: unit.description.clone(),
+        email: unit.email.clone(),
         policies,
         dropped: dropped.filter(|part| part.total != InOut::default()).collect(),
         stale: snapshot.trouble,

@@ -40,6 +40,13 @@ pub struct UnitConfig {
     /// How much it may use.
     #[serde(default, rename = "quota")]
     pub quotas: Vec<QuotaConfig>,
+    /// None of its packets passes, unless `ngctl` has said otherwise.
+    #[serde(default)]
+    pub deny: bool,
+    /// For people.
+    pub description: Option<String>,
+    /// For people.
+    pub email: Option<String>,
     /// Packets that no list decides are not treated as local ones because of this unit.
     #[serde(default)]
     pub no_local_pass: bool,
@@ -65,6 +72,8 @@ impl UnitConfig {
 pub enum UnitKind {
     /// One address.
     Host,
+    /// One address of a person.
+    User,
     /// Several addresses.
     Cluster,
     /// Prefixes.
@@ -78,6 +87,7 @@ impl UnitKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",
+            Self::User => "user",
             Self::Cluster => "cluster",
             Self::Net => "net",
             Self::Group => "group",

@@ -116,6 +116,6 @@ pub struct RuleCounter {
 pub struct StoreUnit {
     /// Unique name.
     pub name: String,
-    /// `host`, `cluster`, `net` or `group`.
+    /// `host`, `user`, `cluster`, `net` or `group`.
     pub kind: String,
 }

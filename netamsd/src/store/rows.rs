@@ -254,8 +254,8 @@ pub(super) fn save_quota(
     Ok(())
 }
 
-/// Whether each configured unit is blocked; `units` are their row ids.
-pub(super) fn load_blocked(conn: &Connection, units: &[i64]) -> rusqlite::Result<Vec<bool>> {
+/// Whether each configured unit was said to be blocked, if something was said; `units` are their row ids.
+pub(super) fn load_blocked(conn: &Connection, units: &[i64]) -> rusqlite::Result<Vec<Option<bool>>> {
     let mut statement = conn.prepare("SELECT blocked FROM unit WHERE id = ?1")?;
     units.iter().map(|unit| statement.query_row([unit], |row| row.get(0))).collect()
 }

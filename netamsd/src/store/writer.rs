@@ -262,11 +262,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether each configured unit is blocked.
+    /// Whether each configured unit was said to be blocked, if something was said.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn blocked(&self) -> Result<Vec<bool>, StoreError> {
+    pub fn blocked(&self) -> Result<Vec<Option<bool>>, StoreError> {
         rows::load_blocked(&self.conn, &self.units).map_err(|error| StoreError::sql(&self.path, &error))
     }
 

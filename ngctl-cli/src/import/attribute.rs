@@ -2,7 +2,6 @@
 
 use super::address;
 use super::names::Names;
-use super::rate;
 use super::source::Sources;
 use super::statement::Words;
 use super::unit::{Kind, Unit};
@@ -49,7 +48,10 @@ impl<S: FnMut(String)> Reader<'_, S> {
         match word {
             "ip" => self.addresses(words),
             "parent" => self.parent(words.next()),
-            "mac" => self.text("mac", words.next().map(|mac| mac.replace('-', ":").to_lowercase())),
+            "mac" => {
+                words.next();
+                (self.say)("`mac` is not kept; units are told by their addresses".into());
+            }
             "email" => self.text("email", words.next().map(String::from)),
             "description" => self.text("description", words.next().map(String::from)),
             // The password itself must not get into a report.
@@ -72,13 +74,7 @@ impl<S: FnMut(String)> Reader<'_, S> {
             "no-local-pass" => self.flag("no_local_pass"),
             "auto-units" => {
                 words.next();
-                match self.unit.kind {
-                    Kind::Net => self.flag("auto_units"),
-                    kind => (self.say)(format!(
-                        "`auto-units` is not kept; it is for a net, not a {}",
-                        kind.name()
-                    )),
-                }
+                (self.say)("`auto-units` is not kept; write a unit for each address".into());
             }
             "bw" => self.rate(words),
             "nodefault" => (self.unit.acct.nodefault, self.unit.fw.nodefault) = (true, true),
@@ -167,24 +163,14 @@ impl<S: FnMut(String)> Reader<'_, S> {
 
     /// `bw SPEED`, or `bw SPEED in SPEED out`.
     fn rate(&mut self, words: &mut Words<'_>) {
-        while let Some(speed) = words.peek().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
+        let is_part =
+            |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) || matches!(word, "in" | "out");
+        let mut speeds = Vec::new();
+        while let Some(word) = words.peek().filter(|word| is_part(word)) {
             words.next();
-            let keys: &[&'static str] = match words.peek() {
-                Some("in") => &["bw_in"],
-                Some("out") => &["bw_out"],
-                _ => &["bw_in", "bw_out"],
-            };
-            if keys.len() == 1 {
-                words.next();
-            }
-            match rate::bits(speed) {
-                Some(rate) => {
-                    self.unit.rates.retain(|(known, _)| !keys.contains(known));
-                    self.unit.rates.extend(keys.iter().map(|key| (*key, rate.clone())));
-                }
-                None => (self.say)(format!("`bw {speed}` is not kept; write bits a second such as 128K")),
-            }
+            speeds.push(word);
         }
+        (self.say)(format!("`bw {}` is not kept; shape the unit's traffic with tc", speeds.join(" ")));
     }
 
     fn system_policy(&mut self, word: &str) {

@@ -62,7 +62,7 @@ impl<S: FnMut(String)> Reader<'_, S> {
             }
             "bw" => {
                 words.until(KEYWORDS);
-                (self.say)("`bw` is not kept; write `bw_in` and `bw_out` of the units".into());
+                (self.say)("`bw` is not kept; shape traffic with tc".into());
             }
             "hidden" => (self.say)("`hidden` is not kept; there are no pages to hide it from".into()),
             word => {
@@ -95,15 +95,12 @@ impl<S: FnMut(String)> Reader<'_, S> {
             "addr" => self.addresses(words),
             "ds" => self.data_sources(words),
             "file" => self.file(words.next()),
-            "ifindex" => self.interfaces(words),
+            "ifindex" | "tos" => self.not_told(word, words),
             "ingress" | "egress" => {
-                let text = format!(
-                    "`{word}` says how NetFlow is collected; `{word} = [\"eth0\"]` asks for an interface"
-                );
-                self.lost.push(text);
+                self.lost.push(format!("`{word}` is not kept, since it says how NetFlow is collected"));
                 ""
             }
-            "proto" | "tos" | "vlan" | "time" | "day" => self.simple(word, words),
+            "proto" | "vlan" | "time" | "day" => self.simple(word, words),
             word => {
                 words.until(KEYWORDS);
                 let what = if KEYWORDS.contains(&word) { "not kept" } else { "not understood" };
@@ -140,6 +137,7 @@ impl<S: FnMut(String)> Reader<'_, S> {
         if values.iter().any(|(side, _)| *side != Side::Either) {
             self.lost.push("`as` is kept for either side; there is none for one side".into());
         }
+        (self.say)("as_file names a file of prefixes and the numbers of their systems; put it there".into());
         self.policy.add("as", values.into_iter().map(|(_, value)| value));
         "as"
     }
@@ -194,13 +192,11 @@ impl<S: FnMut(String)> Reader<'_, S> {
         "file"
     }
 
-    /// NetFlow has numbers of interfaces, netamsd names.
-    fn interfaces(&mut self, words: &mut Words<'_>) -> &'static str {
-        let is_number = |word: &&str| target::sided(word, u64::MAX).is_some();
-        let (numbers, names): (Vec<_>, Vec<_>) = words.until(KEYWORDS).into_iter().partition(is_number);
-        self.policy.add("interface", names.into_iter().map(Value::from));
-        self.refuse("ifindex", &numbers, "write the name into `interface`, `ingress` or `egress`");
-        "interface"
+    /// What flows are not told apart by.
+    fn not_told(&mut self, word: &str, words: &mut Words<'_>) -> &'static str {
+        let values = words.until(KEYWORDS).join(" ");
+        self.lost.push(format!("`{word} {values}` is not kept, since flows are not told apart by it"));
+        ""
     }
 
     fn simple(&mut self, word: &str, words: &mut Words<'_>) -> &'static str {

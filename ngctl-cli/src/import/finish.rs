@@ -42,6 +42,7 @@ pub fn defaults(defaults: &Defaults, units: &mut [Unit], notes: &mut Notes) {
 pub fn units(units: &mut Vec<Unit>, notes: &mut Notes) {
     for unit in units.iter_mut() {
         fit_kind(unit, notes);
+        count_quotas(unit, notes);
         for reason in unit.denied.iter().filter(|reason| !matches!(reason.as_str(), "" | "block")) {
             let text = format!("`sys-deny-{reason}` is kept as `deny = true`, which only you lift");
             notes.add(unit.line, format!("unit {}: {text}", unit.name));
@@ -53,6 +54,18 @@ pub fn units(units: &mut Vec<Unit>, notes: &mut Notes) {
     for group in units.iter_mut().filter(|unit| unit.kind == Kind::Group) {
         let of_it = memberships.iter().filter(|(_, parents)| parents.contains(&group.name));
         group.members.extend(of_it.map(|(name, _)| name.clone()));
+    }
+}
+
+/// What a quota is by has to be counted.
+fn count_quotas(unit: &mut Unit, notes: &mut Notes) {
+    let list = &mut unit.acct.policies;
+    for policy in unit.quotas.iter().filter_map(|quota| quota.policy.as_ref()) {
+        if list.iter().all(|listed| listed.trim_start_matches(['!', '%']) != policy) {
+            list.insert(0, policy.clone());
+            let text = format!("`{policy}` is added to its `acct_policy`, since a quota is by it");
+            notes.add(unit.line, format!("unit {}: {text}", unit.name));
+        }
     }
 }
 

@@ -19,7 +19,6 @@ mod note;
 mod policy;
 mod ports;
 mod quota;
-mod rate;
 mod rule;
 mod service;
 mod source;
@@ -162,25 +161,10 @@ impl Reader {
         }
     }
 
-    /// `auto-units N type KIND naming HOW [group GROUP]`: of this only that there are such units is kept.
+    /// `auto-units N type KIND naming HOW [group GROUP]`.
     fn auto_units(&mut self, line: usize, words: &mut Words<'_>) {
         let number = words.next().unwrap_or_default();
-        let mut lost = Vec::new();
-        while let Some(key) = words.next() {
-            match (key, words.next().unwrap_or_default()) {
-                ("type", "host") => {}
-                ("naming", how @ ("prefix1" | "prefix2")) => {
-                    lost.push(format!("`naming {how} {}`", words.next().unwrap_or_default()));
-                }
-                (key, value) => lost.push(format!("`{key} {value}`")),
-            }
-        }
-        if !lost.is_empty() {
-            let lost = lost.join(", ");
-            self.notes.add(
-                line,
-                format!("auto-units {number}: {lost} not kept; new units are hosts named by netamsd"),
-            );
-        }
+        while words.next().is_some() {}
+        self.notes.add(line, format!("auto-units {number} is not kept; write a unit for each address"));
     }
 }

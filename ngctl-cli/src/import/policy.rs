@@ -17,14 +17,12 @@ const KEYS: &[&str] = &[
     "port",
     "src_port",
     "dst_port",
-    "tos",
     "vlan",
     "ds",
     "units",
     "file",
     "addr",
     "as",
-    "interface",
     "policy_or",
     "policy_and",
     "time",
@@ -46,6 +44,11 @@ impl Policy {
     /// One that everything fits.
     pub fn new(line: usize, name: &str) -> Self {
         Self { line, name: name.into(), conditions: Vec::new() }
+    }
+
+    /// Whether a key has values.
+    pub fn has(&self, key: &str) -> bool {
+        self.conditions.iter().any(|(known, values)| *known == key && !values.is_empty())
     }
 
     /// Adds values to a key.

@@ -5,7 +5,6 @@
 
 use super::names::Names;
 use super::note::Notes;
-use super::rate;
 use super::statement::{Command, Section, Words};
 use super::unit::Unit;
 
@@ -146,7 +145,7 @@ fn limits(
     while let Some(size) = words.peek().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
         words.next();
         let direction = words.peek().filter(|word| matches!(*word, "in" | "out" | "sum"));
-        match (rate::bytes(size), direction) {
+        match (bytes(size), direction) {
             (Some(limit), Some(direction)) => {
                 words.next();
                 quotas.push((period.into(), limit, direction.into()));
@@ -156,4 +155,12 @@ fn limits(
             )),
         }
     }
+}
+
+/// Bytes, `20G` as `20GB`. `None` when it is none.
+fn bytes(text: &str) -> Option<String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let letter = text[digits..].to_ascii_uppercase();
+    matches!(letter.as_str(), "" | "K" | "M" | "G" | "T").then(|| format!("{number}{letter}B"))
 }

@@ -77,8 +77,6 @@ pub struct Unit {
     pub fw: List,
     /// `no_local_pass` and `auto_units`.
     pub flags: Vec<&'static str>,
-    /// `bw_in` and `bw_out`.
-    pub rates: Vec<(&'static str, String)>,
     /// Why it is denied; the empty text is by hand.
     pub denied: BTreeSet<String>,
     /// Limits, by the commands of `service quota`.
@@ -125,7 +123,6 @@ impl Unit {
             acct: List::default(),
             fw: List::default(),
             flags: Vec::new(),
-            rates: Vec::new(),
             denied: BTreeSet::new(),
             quotas: Vec::new(),
         }

@@ -23,6 +23,9 @@ pub fn config(sources: &Sources, restrict: &Restrict, policies: &[Policy], units
     text += &line("mode", &sources.mode().into());
     text += &line("default_policy", &Value::from(&restrict.all));
     text += &line("local_policy", &Value::from(&restrict.local));
+    if policies.iter().any(|policy| policy.has("as")) {
+        text += &line("as_file", &Value::from("pfx2as.txt"));
+    }
     text += "\n[kernel]\n";
     text += &line("interfaces", &Value::from(&sources.interfaces[..]));
     for policy in policies {
@@ -54,7 +57,6 @@ fn write_unit(text: &mut String, unit: &Unit) {
     text.extend(unit.texts.iter().map(|(key, value)| line(key, &Value::from(value))));
     text.extend(lists[2..].iter().map(written));
     text.extend(unit.flags.iter().map(|key| line(key, &true.into())));
-    text.extend(unit.rates.iter().map(|(key, value)| line(key, &Value::from(value))));
     if !unit.denied.is_empty() {
         *text += &line("deny", &true.into());
     }

@@ -51,6 +51,11 @@ pub fn unit(to: &mut dyn Write, answer: &UnitReport, look: &Look) -> io::Result<
     let who = format!("unit {}, a {}, {state}", clean(&unit.name), clean(&unit.kind));
     let zone = format!("days and months in {}", look.zone);
     let dropped = "dropped packets are in no other line".to_owned();
+    let known = [&answer.description, &answer.email].into_iter().flatten().map(|text| clean(text));
+    let known: Vec<String> = known.collect();
+    if !known.is_empty() {
+        look.notes(to, &known)?;
+    }
     look.notes(to, &[who, "in: to the unit, out: from it".into(), zone, dropped])
 }
 

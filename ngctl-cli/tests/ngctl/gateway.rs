@@ -320,6 +320,8 @@ fn unit(blocked: bool) -> UnitReport {
     unit.blocked = blocked;
     UnitReport {
         unit,
+        description: Some("room 7".into()),
+        email: None,
         policies: vec![part("web", 4), part("mail", 1)],
         dropped: vec![part("blocked", 2)],
         stale: None,

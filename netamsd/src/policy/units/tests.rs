@@ -31,6 +31,9 @@ pub(in crate::policy) fn unit(name: &str, kind: UnitKind, parts: &[&str]) -> Uni
         acct_policy: Vec::new(),
         fw_policy: None,
         quotas: Vec::new(),
+        deny: false,
+        description: None,
+        email: None,
         no_local_pass: false,
     }
 }
