@@ -11,7 +11,7 @@ use netams_tests::daemon::Daemon;
 use netams_tests::frame::{Frame, TCP, UDP};
 use netams_tests::lab::{CL0_MAC, CLIENT_MAC, CLIENT4, Lab, SERVER4, SINK4};
 use netams_tests::ledger::{assert_ledger, flow_total};
-use netams_tests::load::{Load, PORT};
+use netams_tests::load::{BYTES, Load, PORT, frames};
 use netams_tests::poll::wait_until;
 use netams_tests::require_live;
 use netams_tests::stream::Stream;
@@ -257,5 +257,77 @@ fn explain_says_what_the_sources_do() {
                 assert_eq!(ledger.dropped, verdicts[0] * COUNT, "{name}, list {number}: {ledger:#?}");
             }
         }
+    }
+}
+
+/// Datagrams of 64 bytes; a hard quota of so many.
+const LIMIT: u64 = 4_000;
+
+#[test]
+fn a_hard_quota_blocks_its_unit_and_outlives_everything() {
+    if !require_live() {
+        return;
+    }
+    for config in [Config::default(), Config::nfqueue("exact")] {
+        let lab = Lab::new();
+        let mut config = with_client(config);
+        let (bytes, name) = (LIMIT * BYTES, config.source);
+        // In the first unit, whose table is followed by another one's.
+        let quota = format!(
+            "[[unit.quota]]\nperiod = \"month\"\nlimit = {bytes}\ndirection = \"out\"\nhard = true\n"
+        );
+        config.extra = config.extra.replacen(
+            "[[unit]]\nname = \"everybody\"",
+            &(quota + "[[unit]]\nname = \"everybody\""),
+            1,
+        );
+        let mut daemon = Daemon::start(&lab.router, &config);
+        let send =
+            |count| Blast::new(frames(), count).rate(20_000).send(&lab.client, "eth0", &lab.router, "cl0");
+        let arrived = || device(&lab.server, "eth0").rx_packets;
+        let used = |daemon: &Daemon| {
+            let (quotas, code) = daemon.quota("client");
+            (quotas.quotas[0].used, quotas.quotas[0].state.clone(), code)
+        };
+        let before = arrived();
+        let mut sent = send(LIMIT * 7 / 10);
+        daemon.ledger();
+        assert_eq!(used(&daemon), (sent * BYTES, "under".to_owned(), Some(0)), "{name}");
+        sent += send(LIMIT * 2 / 10);
+        wait_until("the warning", AT_ONCE * 3, || used(&daemon).1 == "warned");
+        daemon.kill9();
+        daemon.start_again();
+        assert_eq!(used(&daemon), (sent * BYTES, "warned".to_owned(), Some(0)), "{name}");
+        for kind in [SourceKind::Kernel, SourceKind::Nfqueue] {
+            assert_eq!(daemon.set_source(kind).source, kind);
+        }
+        assert_eq!(used(&daemon).0, sent * BYTES, "{name}");
+        sent += send(LIMIT * 2 / 10);
+        wait_until("it is over", AT_ONCE * 3, || used(&daemon).1 == "over");
+        assert_eq!(used(&daemon).2, Some(1), "{name}");
+        let explained = daemon.explain(&["--src", "192.0.2.2", "--dst", "203.0.113.0", "--proto", "udp"]);
+        assert_eq!(explained.reason, "quota", "{name}");
+        let passed = arrived() - before;
+        // What passes until the use is looked at, which is each second, is over the limit, and counted.
+        assert!((LIMIT..=sent).contains(&passed), "{name}: {passed} of {sent}");
+        assert_eq!(used(&daemon).0, passed * BYTES, "{name}");
+        let refused = send(500);
+        daemon.restart();
+        let refused = refused + send(500);
+        for kind in [SourceKind::Kernel, SourceKind::Nfqueue] {
+            assert_eq!(daemon.set_source(kind).source, kind);
+        }
+        let refused = refused + send(500);
+        daemon.ledger();
+        assert_eq!(arrived() - before, passed, "{name}");
+        let report = daemon.unit("client");
+        let dropped = report.dropped.iter().find(|part| part.name == "quota");
+        let dropped = dropped.unwrap_or_else(|| panic!("{name}: {report:#?}")).total.out_packets;
+        assert_eq!(dropped, sent + refused - passed, "{name}: {report:#?}");
+        let kinds: Vec<String> = daemon.events().into_iter().map(|event| event.kind).collect();
+        for (kind, times) in [("quota_warning", 1), ("quota_over", 1), ("quota_return", 0)] {
+            assert_eq!(kinds.iter().filter(|known| *known == kind).count(), times, "{name}: {kinds:?}");
+        }
+        assert_ledger(&daemon.ledger());
     }
 }
