@@ -34,5 +34,6 @@ CREATE TABLE quota (
     name     TEXT    NOT NULL,
     start_ms INTEGER NOT NULL,
     state    INTEGER NOT NULL,
+    limit_bytes INTEGER NOT NULL,
     PRIMARY KEY (unit, name)
 ) STRICT, WITHOUT ROWID;

@@ -94,6 +94,7 @@ CREATE TABLE quota (
     name     TEXT    NOT NULL,          -- such as `month sum`
     start_ms INTEGER NOT NULL,          -- of the period
     state    INTEGER NOT NULL,          -- 0 under, 1 warned, 2 over
+    limit_bytes INTEGER NOT NULL,       -- as it was configured then
     PRIMARY KEY (unit, name)
 ) STRICT, WITHOUT ROWID;
 

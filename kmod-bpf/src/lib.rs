@@ -175,6 +175,12 @@ pub const MAX_RULES: usize = 128;
 pub const MAX_LIST: usize = 64;
 /// Units of a class.
 pub const MAX_UNITS: usize = 64;
+/// Hard quotas of a unit.
+pub const MAX_UNIT_QUOTAS: usize = 16;
+/// Hard quotas of both sides of a flow.
+pub const MAX_FLOW_QUOTAS: usize = 6;
+/// [`QuotaRule::first`] where no policy has to hold.
+pub const EVERY_PACKET: u32 = u32::MAX;
 
 /// Names of the maps in [`OBJECT`].
 pub mod map {
@@ -204,7 +210,13 @@ pub mod map {
     pub const SCHEDULES: &str = "schedules";
     /// Longest-prefix table of [`super::ListKey`] to a value.
     pub const LISTS: &str = "lists";
-    /// Those that hold counts, and are pinned.
+    /// Array of [`super::QuotaRule`].
+    pub const QUOTA_RULES: &str = "quota_rules";
+    /// Array of [`super::QuotaRoom`].
+    pub const QUOTA_ROOMS: &str = "quota_rooms";
+    /// Array of [`super::QuotaUse`].
+    pub const QUOTA_USES: &str = "quota_uses";
+    /// Those that hold counts, and are pinned; so are those of quotas, where there are any.
     pub const ALL: [&str; 7] = [CONTROL, COUNTERS, FLOWS, SPILL, OVERFLOW, FRAGMENTS, PREFIXES];
 }
 
@@ -224,6 +236,8 @@ pub mod constant {
     pub const TUNNELS: &str = "cfg_tunnels";
     /// `u32`: whether verdicts are enforced.
     pub const ENFORCE: &str = "cfg_enforce";
+    /// `u32`: how many hard quotas there are.
+    pub const QUOTAS: &str = "cfg_quotas";
     /// `u32`: which of the eight combinations of [`scope`](super::scope) bits units ask for, a bit each.
     pub const SCOPES: &str = "cfg_scopes";
     /// `u32`: the bit of `skb->mark` that packets carry which have been counted, during a handover.
@@ -321,8 +335,8 @@ abi!(
         slot: [FlowSlot; WAYS],
         /// Stamp of the first packet, never 0; 0 marks a free slot.
         first: [u32; WAYS],
-        /// Keeps each slot on one cache line.
-        reserved: [u32; 12],
+        /// Hard quotas that each flow is charged to, their numbers and 1; 0 where there are no more.
+        quotas: [[u16; MAX_FLOW_QUOTAS]; WAYS],
     }
 );
 abi!(
@@ -428,7 +442,7 @@ abi!(
 );
 abi!(
     /// State of a set of maps; the daemon writes `epoch` and `flags` while programs run.
-    Control, 48 {
+    Control, 56 {
         /// Its lowest bit is the half that is being filled.
         epoch: u64,
         /// Random identity of this set of maps.
@@ -447,15 +461,21 @@ abi!(
         flags: u32,
         /// [`TUNNELS`](constant::TUNNELS) of the programs that fill them.
         tunnels: u32,
+        /// Says whether two sets of maps have the same hard quotas; 0: none.
+        quotas: u64,
     }
 );
 abi!(
     /// How packets of a unit are judged.
-    UnitRules, 8 {
+    UnitRules, 16 {
         /// [`unit_flag`]s.
         flags: u32,
         /// Where its list of policies begins among the [`word`]s.
         list: u32,
+        /// Where the numbers of its hard quotas' rules begin among the [`word`]s, 0 if there are none.
+        quotas: u32,
+        /// Zero.
+        reserved: u32,
     }
 );
 abi!(
@@ -475,6 +495,41 @@ abi!(
         low: u32,
         /// To this one.
         high: u32,
+    }
+);
+abi!(
+    /// Which packets of a unit are charged to a quota.
+    QuotaRule, 16 {
+        /// The quota's number.
+        quota: u32,
+        /// Bit set of [`side`]s where the unit is.
+        sides: u32,
+        /// First rule of the policy that has to hold, or [`EVERY_PACKET`].
+        first: u32,
+        /// Zero.
+        reserved: u32,
+    }
+);
+abi!(
+    /// A hard quota as the daemon says.
+    QuotaRoom, 24 {
+        /// Bytes that [`QuotaUse::used`] may have together.
+        room: u64,
+        /// When the period began, milliseconds UTC since 1970.
+        start_ms: i64,
+        /// Another one for each period, never 0.
+        turn: u64,
+    }
+);
+abi!(
+    /// What the programs have counted of a hard quota since the maps were made.
+    QuotaUse, 24 {
+        /// Whoever writes has it.
+        lock: u32,
+        /// The turn in which a packet found no room.
+        over: u32,
+        /// Bytes, by half.
+        used: [u64; 2],
     }
 );
 abi!(

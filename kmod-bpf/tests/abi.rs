@@ -80,7 +80,7 @@ fn rust_and_c_agree_on_every_field() {
         structs.extend(Btf::parse(section.data().unwrap()).structs());
     }
     type Layout = &'static [(&'static str, usize, usize)];
-    let expected: [(&str, usize, Layout); 13] = [
+    let expected: [(&str, usize, Layout); 16] = [
         ("flow_key", size_of::<FlowKey>(), FlowKey::FIELDS),
         ("flow_slot", size_of::<FlowSlot>(), FlowSlot::FIELDS),
         ("flow_set", size_of::<FlowSet>(), FlowSet::FIELDS),
@@ -92,6 +92,9 @@ fn rust_and_c_agree_on_every_field() {
         ("control", size_of::<Control>(), Control::FIELDS),
         ("unit_rules", size_of::<UnitRules>(), UnitRules::FIELDS),
         ("rule", size_of::<Rule>(), Rule::FIELDS),
+        ("quota_rule", size_of::<QuotaRule>(), QuotaRule::FIELDS),
+        ("quota_room", size_of::<QuotaRoom>(), QuotaRoom::FIELDS),
+        ("quota_use", size_of::<QuotaUse>(), QuotaUse::FIELDS),
         ("list_key", size_of::<ListKey>(), ListKey::FIELDS),
         ("answer", size_of::<Answer>(), Answer::FIELDS),
     ];

@@ -6,9 +6,11 @@
 #ifndef NETAMS_ABI_H
 #define NETAMS_ABI_H
 
+#include <linux/bpf.h>
 #include <linux/types.h>
 
 #define NETAMS_WAYS 4 /* slots a set */
+#define MAX_FLOW_QUOTAS 6 /* hard quotas of both sides of a flow */
 
 #define NETAMS_USED 2
 #define NETAMS_FRAGMENT 1  /* later fragments, ports unknown */
@@ -50,7 +52,7 @@ struct flow_slot {
 struct flow_set {
 	struct flow_slot slot[NETAMS_WAYS];
 	__u32 first[NETAMS_WAYS]; /* stamp of the first packet, never 0; 0 = free slot */
-	__u32 reserved[12];	  /* keeps each slot on one cache line */
+	__u16 quotas[NETAMS_WAYS][MAX_FLOW_QUOTAS]; /* that each flow is charged to, their numbers and 1; 0 = no more */
 };
 
 /* Value of the second-level table; its key is struct flow_key. */
@@ -127,6 +129,7 @@ struct control {
 	__u32 classes;
 	__u32 flags; /* NETAMS_PAUSED and the next ones; 0: count */
 	__u32 tunnels; /* cfg_tunnels of the programs that fill these maps */
+	__u64 quotas;  /* says whether two sets of maps have the same hard quotas; 0: none */
 };
 #define NETAMS_PAUSED 1	  /* do not count: another source does */
 #define NETAMS_STAMP 2	  /* write segment sizes into the packets' marks, for the netfilter queues */
@@ -140,7 +143,9 @@ struct control {
  */
 struct unit_rules {
 	__u32 flags;
-	__u32 list; /* of policies that let packets pass: where it begins among the words */
+	__u32 list;   /* of policies that let packets pass: where it begins among the words */
+	__u32 quotas; /* hard ones: where their rules' numbers begin among the words, 0 if there are none */
+	__u32 reserved;
 };
 #define UNIT_HAS_LIST 1
 #define UNIT_BLOCKED 2	     /* by the administrator */
@@ -187,6 +192,29 @@ struct list_key {
 	__u8 addr[16];
 };
 
+/* Which packets of a unit are charged to a quota. */
+struct quota_rule {
+	__u32 quota;
+	__u32 sides; /* bit set of enum side, without SIDE_OTHER: where the unit is */
+	__u32 first; /* rule of the policy that has to hold; EVERY_PACKET */
+	__u32 reserved;
+};
+#define EVERY_PACKET 0xffffffff
+
+/* A hard quota as the daemon says. */
+struct quota_room {
+	__u64 room;	/* bytes that quota_use may have in both halves together */
+	__s64 start_ms; /* of the period */
+	__u64 turn;	/* another one for each period, never 0 */
+};
+
+/* And what the programs have counted of it since the maps were made; nothing is ever taken off. */
+struct quota_use {
+	struct bpf_spin_lock lock;
+	__u32 over; /* the turn in which a packet found no room: none passes any more */
+	__u64 used[2]; /* bytes by half */
+};
+
 /* Why a packet is dropped, the strongest reason last. */
 enum verdict { VERDICT_PASS, DROP_BY_DEFAULT, DROP_BY_POLICY, DROP_BY_QUOTA, DROP_BLOCKED };
 
@@ -194,5 +222,6 @@ enum verdict { VERDICT_PASS, DROP_BY_DEFAULT, DROP_BY_POLICY, DROP_BY_QUOTA, DRO
 #define MAX_RULES 128
 #define MAX_LIST 64
 #define MAX_UNITS 64
+#define MAX_UNIT_QUOTAS 16 /* hard quotas of a unit */
 
 #endif

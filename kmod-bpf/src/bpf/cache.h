@@ -235,18 +235,22 @@ static __noinline bool add_spill(struct flow_key *key, __u32 segs, __u64 bytes, 
 	return true;
 }
 
+static __noinline bool account_judged(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				      struct counters *count);
+
 /*
  * Adds wire packets and bytes to a flow, and says whether they pass. `partition` is half * cpus + cpu.
  * The search begins at a slot that the hash names, where most flows are; slots are never freed while a half is filled, so
  * the first free one ends it. Where verdicts are enforced, the first packet of a flow in an epoch is judged and the others
- * go by its slot; if `judged`, the key has the verdict already.
+ * go by its slot, and by the quotas that are there; if `judged`, the key has the verdict already.
  */
 static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
 				       struct counters *count, const bool inner, bool judged)
 {
-	__u32 index, way, now = stamp();
+	__u32 index, way, now = stamp(), half = partition >= cfg_cpus;
 	__u64 h = hash_key(key);
 	struct flow_set *set;
+	struct subject *s;
 
 	way = h >> 62;
 	index = partition * cfg_sets + ((__u32)h & (cfg_sets - 1));
@@ -258,12 +262,18 @@ static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 b
 #pragma unroll
 	for (int i = 0; i < NETAMS_WAYS; i++, way++) {
 		struct flow_slot *slot = &set->slot[way & (NETAMS_WAYS - 1)];
+		__u16 *quotas = set->quotas[way & (NETAMS_WAYS - 1)];
 
 		if (likely(same_key(&slot->key, key, judged))) {
 			__u32 packets = slot->packets + segs;
 
 			if (unlikely(packets < segs))
 				break;
+			if (cfg_quotas && !judged && *quotas && !(slot->key.flags & NETAMS_DROPPED) &&
+			    !charge(quotas, bytes, half)) {
+				key->flags |= NETAMS_DROPPED;
+				return account_judged(key, segs, bytes, partition, count);
+			}
 			slot->packets = packets;
 			slot->bytes += bytes;
 			slot->last = now;
@@ -271,7 +281,14 @@ static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 b
 		}
 		if (!slot->key.used) {
 			if (cfg_enforce && !judged)
-				judge(key);
+				admit(key, bytes, half);
+			if (cfg_quotas) {
+				s = this_subject();
+				if (s && !judged && !(key->flags & NETAMS_DROPPED))
+					__builtin_memcpy(quotas, s->quotas, sizeof(set->quotas[0]));
+				else
+					*quotas = 0;
+			}
 			slot->key = *key;
 			slot->packets = segs;
 			slot->bytes = bytes;
@@ -281,7 +298,7 @@ static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 b
 		}
 	}
 	if (cfg_enforce && !judged)
-		judge(key);
+		admit(key, bytes, half);
 	if (add_spill(key, segs, bytes, now)) {
 		count->spilled += segs;
 		return !cfg_enforce || !(key->flags & NETAMS_DROPPED);
@@ -301,6 +318,15 @@ static __always_inline bool account_in(struct flow_key *key, __u32 segs, __u64 b
 	add_overflow(key, bytes, (__u64)segs << 1 | 1, partition);
 	add_overflow(key, bytes, (__u64)segs << 1, partition);
 	return true;
+}
+
+/* Where there is no room for the flow of what is dropped, it is in `dropped` alone. */
+static __noinline bool account_judged(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,
+				      struct counters *count)
+{
+	if (!key || !count)
+		return false;
+	return account_in(key, segs, bytes, partition, count, false, true);
 }
 
 static __always_inline bool account(struct flow_key *key, __u32 segs, __u64 bytes, __u32 partition,

@@ -15,8 +15,8 @@ static __always_inline void inner_key(const struct inner *in, __u32 half, struct
 		join_fragments(key, in->p.fragment_id, in->p.fragment_proto, in->p.fragment | INNER_LAYER);
 }
 
-/* Makes what parse_inner has said the subject of a verdict. */
-__noinline int judge_inner_next(__u32 half)
+/* Makes what parse_inner has said the subject of a verdict; its bytes. */
+__noinline __u64 inner_subject(__u32 half)
 {
 	struct subject *s = this_subject();
 	struct inner *in = this_inner();
@@ -26,7 +26,15 @@ __noinline int judge_inner_next(__u32 half)
 		return 0;
 	inner_key(in, half & 1, &key);
 	s->key = key;
-	return 1;
+	return in->p.bytes;
+}
+
+/* Judges what parse_inner has said and charges it to its quotas; whether it passes. */
+static __always_inline bool admit_inner(__u32 half)
+{
+	__u64 bytes = inner_subject(half);
+
+	return verdict() == VERDICT_PASS && (!cfg_quotas || charge_subject(bytes, half));
 }
 
 /* Adds what parse_inner has said to its flow; `partition` is half * cpus + cpu. */

@@ -56,15 +56,15 @@ static __always_inline int METER(struct __sk_buff *skb, const bool ethernet, con
 			if (cfg_enforce) {
 				judged = true;
 				if (cfg_tunnels != BY_INNER)
-					judge(&key);
-				else if (judge_inner_next(half) && verdict() != VERDICT_PASS)
+					admit(&key, p.bytes, half);
+				else if (!admit_inner(half))
 					key.flags |= NETAMS_DROPPED;
 			}
 			if (!(key.flags & NETAMS_DROPPED))
 				account_inner(partition);
 		}
 		if (cfg_enforce && unlikely(flags & NETAMS_REJUDGE) && !judged) {
-			judge(&key);
+			admit(&key, p.bytes, half);
 			judged = true;
 		}
 		if (unlikely(p.headers_unknown))

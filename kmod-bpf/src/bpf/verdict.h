@@ -14,6 +14,7 @@
 #include "parse.h"
 
 const volatile __u32 cfg_enforce = 0; /* whether verdicts are */
+const volatile __u32 cfg_quotas = 0;  /* how many hard quotas there are */
 const volatile __u32 cfg_scopes = 1;  /* bit set of the combinations of SCOPE_ bits that units ask for */
 
 /* Class of each configured prefix: its number among the overflow cells. Class 0 means none. */
@@ -88,6 +89,8 @@ struct {
 struct subject {
 	struct flow_key key;
 	__u32 units[2][SCOPE_COMBINATIONS]; /* of each side: where they begin among the words */
+	__u32 charged;			    /* how many of these there are, if it passes */
+	__u16 quotas[MAX_FLOW_QUOTAS + 2];  /* that it is charged to, as in struct flow_set */
 };
 
 struct {
@@ -321,6 +324,8 @@ __noinline int verdict(void)
 		at = class ? bpf_map_lookup_elem(&class_units, class) : NULL;
 		s->units[SIDE_DESTINATION][scope] = at ? *at : 0;
 	}
+	s->charged = 0;
+	s->quotas[0] = 0;
 	source = side_says(SIDE_SOURCE);
 	destination = side_says(SIDE_DESTINATION);
 	if ((source | destination) & 1 << DROP_BLOCKED)
@@ -331,6 +336,8 @@ __noinline int verdict(void)
 		return DROP_BY_POLICY;
 	return undecided(source, destination, *(volatile __u32 *)&nobody->flags);
 }
+
+#include "quota.h"
 
 /* enum verdict on a packet of this flow. */
 static __always_inline int verdict_on(const struct flow_key *key)
@@ -343,10 +350,10 @@ static __always_inline int verdict_on(const struct flow_key *key)
 	return verdict();
 }
 
-/* Flags a flow whose packets are to be dropped. */
-static __always_inline void judge(struct flow_key *key)
+/* Judges a packet and charges it to its quotas; whether it passes is in the key. */
+static __always_inline void admit(struct flow_key *key, __u64 bytes, __u32 half)
 {
-	if (verdict_on(key) != VERDICT_PASS)
+	if (verdict_on(key) != VERDICT_PASS || (cfg_quotas && !charge_subject(bytes, half)))
 		key->flags |= NETAMS_DROPPED;
 }
 

@@ -296,6 +296,9 @@ pub enum UnitProblem {
     /// In too many units at once.
     #[error("has an address that is in {0} units at once, at most {max} are looked at, leave some groups away", max = kmod_bpf::MAX_UNITS)]
     Crowded(usize),
+    /// More hard quotas than are kept with a flow.
+    #[error("has an address with {0} hard quotas, of its groups as well, at most {max} are enforced, make some soft", max = super::policies::MAX_SIDE_QUOTAS)]
+    ManyQuotas(usize),
     /// A group in itself; the way round.
     #[error("is in a cycle of groups, {0}, remove one of these members")]
     Cycle(String),

@@ -2,10 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kmod_bpf::{MAX_LIST, MAX_UNITS};
+use kmod_bpf::{MAX_FLOW_QUOTAS, MAX_LIST, MAX_UNITS};
 
 use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem};
-use crate::policy::{Engine, EngineSetup, PeriodName, Reference, Undecided};
+use crate::policy::{Engine, EngineSetup, PeriodName, Reference, Undecided, UnitId};
+
+/// Hard quotas of all units of an address.
+pub(super) const MAX_SIDE_QUOTAS: usize = MAX_FLOW_QUOTAS / 2;
 
 /// The largest number of each key of numbers.
 fn largest(key: &str) -> u32 {
@@ -152,11 +155,15 @@ fn check_size(config: &Config) -> Result<(), Problem> {
         name: config.policies[e.policy].name.clone(),
         problem: PolicyProblem::Long(e.rules),
     })?;
-    match engine.units().most_of_a_class() {
-        Some((unit, units)) if units > MAX_UNITS => Err(Problem::Unit {
-            name: config.units[unit.0 as usize].name.clone(),
-            problem: UnitProblem::Crowded(units),
-        }),
+    let fault = |(unit, problem): (UnitId, UnitProblem)| {
+        Err(Problem::Unit { name: config.units[unit.0 as usize].name.clone(), problem })
+    };
+    let hard = |unit: UnitId| config.units[unit.0 as usize].quotas.iter().filter(|quota| quota.hard).count();
+    match (engine.units().most_together(|_| 1), engine.units().most_together(hard)) {
+        (Some((unit, units)), _) if units > MAX_UNITS => fault((unit, UnitProblem::Crowded(units))),
+        (_, Some((unit, quotas))) if quotas > MAX_SIDE_QUOTAS => {
+            fault((unit, UnitProblem::ManyQuotas(quotas)))
+        }
         _ => Ok(()),
     }
 }

@@ -252,9 +252,15 @@ impl Meter {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
         kernel.tables().turn()?;
         let clock = kernel.clock()?;
+        let half = kernel.tables().half_read();
         let batch = read(kernel.tables(), &clock)?;
+        self.see_reached();
         commit(&batch, &self.engine, &mut self.quotas, &mut self.writer, unix_ms())?;
-        Ok(kernel.tables().committed()?)
+        self.settle_quotas(half);
+        match &mut self.kernel {
+            Some(kernel) => Ok(kernel.tables().committed()?),
+            None => Ok(()),
+        }
     }
 
     /// `last`: no packet comes to the queues any more, and they are empty.

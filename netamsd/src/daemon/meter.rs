@@ -77,6 +77,8 @@ pub struct Setup {
     pub default_policy: DefaultPolicy,
     /// The same for those of units, where it is another.
     pub local_policy: Option<DefaultPolicy>,
+    /// The use of quotas.
+    pub quotas: Quotas,
     /// Who is told of quotas.
     pub notify: Notify,
 }
@@ -109,6 +111,8 @@ pub struct Meter {
     pub(super) local_policy: Option<DefaultPolicy>,
     pub(super) engine: Arc<Engine>,
     pub(super) quotas: Quotas,
+    /// The engine knows of units that are over their quota, and the sources do not.
+    pub(super) over_unsaid: bool,
     pub(super) notify: Notify,
     pub(super) writer: Writer,
     pub(super) trouble: Option<String>,
@@ -167,7 +171,8 @@ impl Meter {
             mode: setup.mode,
             default_policy: setup.default_policy,
             local_policy: setup.local_policy,
-            quotas: Quotas::open(&setup.engine, &writer, unix_ms())?,
+            quotas: setup.quotas,
+            over_unsaid: false,
             notify: setup.notify,
             engine: setup.engine,
             writer,

@@ -41,6 +41,7 @@ use self::{
     answers::{Context, answer},
     meter::{Answer, Meter, Order, Setup, announce_links},
     notify::Notify,
+    quotas::Quotas,
     setup::{control_config, warn_of_absent_interfaces},
 };
 pub use self::{
@@ -57,7 +58,7 @@ use crate::{
     policy::{Engine, UnitId},
     source::{
         Notice,
-        kernel::{KernelError, KernelSource, Monitor},
+        kernel::{self, KernelError, KernelSource, Limit, Monitor},
         nfqueue::{NfqueueError, NfqueueSource},
         tables::TablesError,
         unix_ms,
@@ -118,6 +119,10 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         engine.set_blocked(id, blocked.unwrap_or(unit.deny));
     }
     engine.tick(unix_ms());
+    let quotas = Quotas::open(&engine, &writer, unix_ms())?;
+    for (unit, over) in (0..).map(UnitId).zip(quotas.over(&engine)) {
+        engine.set_over_quota(unit, over);
+    }
     let id = writer.node_id();
     let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
@@ -126,7 +131,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     // Before programs are attached, so that no interface appears unnoticed in between.
     let monitor = Monitor::new()?;
     let (nfqueue, queue_notices) = NfqueueSource::open(nfqueue_options(config, &engine, u64::from(id)))?;
-    let (kernel, notices) = open_kernel(config, &engine, u64::from(id))?;
+    let (kernel, notices) = open_kernel(config, &engine, quotas.limits(&engine), u64::from(id))?;
     sys::drop_capabilities(&[&config.state, &config.control.socket, &config.kernel.bpffs])?;
 
     let mut meter = Meter::new(Setup {
@@ -139,6 +144,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         mode: config.mode,
         default_policy: config.default_policy,
         local_policy: config.local_policy,
+        quotas,
         notify: Notify::new(&config.quota.notify, Duration::from_secs(config.quota.notify_timeout_s.into()))?,
     })?;
     meter.note(Source::Kernel, notices);
@@ -256,9 +262,11 @@ pub fn needs_kernel(config: &Config) -> bool {
 fn open_kernel(
     config: &Config,
     engine: &Engine,
+    limits: Vec<Limit>,
     store: u64,
 ) -> Result<(Option<KernelSource>, Vec<Notice>), DaemonError> {
-    match KernelSource::open(source_options(config, engine, store), unix_ms()) {
+    let options = kernel::Options { limits, ..source_options(config, engine, store) };
+    match KernelSource::open(options, unix_ms()) {
         Ok((kernel, notices)) => Ok((Some(kernel), notices)),
         Err(e) if !needs_kernel(config) => {
             warn!("super-packets are cut before they are queued, and the source kernel cannot be had: {e}");

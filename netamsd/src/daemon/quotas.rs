@@ -10,9 +10,12 @@ use tracing::warn;
 use super::{meter::Meter, notify::Told};
 use crate::{
     flow::UnitCharge,
-    policy::{Engine, QuotaState, UnitId},
-    source::unix_ms,
-    store::{StoreError, Writer},
+    policy::{Engine, Quota, QuotaState, UnitId},
+    source::{
+        kernel::{KernelSource, Limit},
+        unix_ms,
+    },
+    store::{StoreError, ToldQuota, Writer},
 };
 
 /// A wall clock that leaves the monotonic one by more than this between two looks has jumped.
@@ -31,6 +34,8 @@ pub struct Use {
     pub end_ms: i64,
     /// What that means, as it was told last.
     pub state: QuotaState,
+    /// A packet has found no room in it: the use stays a little below the limit then.
+    reached: bool,
 }
 
 /// The uses of all quotas, in the order of the engine.
@@ -52,13 +57,34 @@ impl Quotas {
         for quota in engine.quotas() {
             let mut one = begin(engine, uses.len(), writer, now_ms)?;
             let told = writer.quota(quota.unit.0, &quota.config.to_string())?;
-            let told = told.filter(|(start_ms, _)| *start_ms == one.start_ms);
-            one.state = told
-                .and_then(|(_, state)| QuotaState::ALL.get(usize::from(state)).copied())
-                .unwrap_or_default();
+            let same = |told: &ToldQuota| told.start_ms == one.start_ms && told.limit == quota.config.limit.0;
+            let state =
+                told.filter(same).and_then(|told| QuotaState::ALL.get(usize::from(told.state)).copied());
+            one.state = state.unwrap_or_default();
+            one.reached = one.state == QuotaState::Over;
             uses.push(one);
         }
         Ok(Self { uses, ..Self::default() })
+    }
+
+    /// Which units are over a hard quota.
+    pub fn over(&self, engine: &Engine) -> Vec<bool> {
+        let mut over = vec![false; engine.units().names().len()];
+        for (quota, one) in engine.quotas().iter().zip(&self.uses) {
+            over[quota.unit.0 as usize] |= quota.config.hard && one.state == QuotaState::Over;
+        }
+        over
+    }
+
+    /// How the hard ones stand, for the programs.
+    pub fn limits(&self, engine: &Engine) -> Vec<Limit> {
+        let hard = engine.quotas().iter().zip(&self.uses).filter(|(quota, _)| quota.config.hard);
+        let limit = |(quota, one): (&Quota, &Use)| Limit {
+            limit: quota.config.limit.0,
+            used: one.used,
+            start_ms: one.start_ms,
+        };
+        hard.map(limit).collect()
     }
 
     /// The uses.
@@ -97,7 +123,8 @@ fn begin(engine: &Engine, index: usize, writer: &Writer, now_ms: i64) -> Result<
     let start_ms = period.start(engine.zone(), now_ms);
     let counts = writer.used(quota.unit.0, quota.account, start_ms)?;
     let used = quota.config.direction.bytes(&counts);
-    Ok(Use { used, start_ms, end_ms: period.end(engine.zone(), now_ms), state: QuotaState::Under })
+    let end_ms = period.end(engine.zone(), now_ms);
+    Ok(Use { used, start_ms, end_ms, ..Use::default() })
 }
 
 impl Meter {
@@ -123,10 +150,12 @@ impl Meter {
                 }
             }
         }
+        self.settle_quotas(None);
+        self.see_reached();
         let mut changed = Vec::new();
         for (index, quota) in self.engine.quotas().iter().enumerate() {
             let one = &self.quotas.uses[index];
-            let state = quota.config.state(one.used);
+            let state = if one.reached { QuotaState::Over } else { quota.config.state(one.used) };
             if state != one.state {
                 changed.push((index, state));
             }
@@ -142,17 +171,20 @@ impl Meter {
         let quota = &self.engine.quotas()[index];
         let one = self.quotas.uses[index];
         let name = quota.config.to_string();
-        self.writer.set_quota(quota.unit.0, &name, one.start_ms, state as u8)?;
+        let limit = quota.config.limit.0;
+        let kept = ToldQuota { start_ms: one.start_ms, state: state as u8, limit };
+        self.writer.set_quota(quota.unit.0, &name, kept)?;
         let told = Told {
             unit: self.engine.units().names()[quota.unit.0 as usize].clone(),
             quota: name,
             state: state.name(),
             used: one.used,
-            limit: quota.config.limit.0,
+            limit,
             hard: quota.config.hard,
             end: self.engine.zone().show(one.end_ms),
         };
         self.quotas.uses[index].state = state;
+        self.quotas.uses[index].reached |= state == QuotaState::Over;
         let kind = match state {
             QuotaState::Under => "quota_return",
             QuotaState::Warned => "quota_warning",
@@ -165,14 +197,11 @@ impl Meter {
 
     /// In mode tee nothing is blocked, but explained as if it were.
     fn enforce_quotas(&mut self) {
-        let mut over = vec![false; self.engine.units().names().len()];
-        for (quota, one) in self.engine.quotas().iter().zip(&self.quotas.uses) {
-            over[quota.unit.0 as usize] |= quota.config.hard && one.state == QuotaState::Over;
-        }
-        let is_over = self.engine.over_quota();
-        if is_over == over {
+        let over = self.quotas.over(&self.engine);
+        if self.engine.over_quota() == over && !self.over_unsaid {
             return;
         }
+        self.over_unsaid = false;
         let set = |engine: &Engine| {
             for (unit, over) in (0..).map(UnitId).zip(&over) {
                 engine.set_over_quota(unit, *over);
@@ -181,5 +210,29 @@ impl Meter {
         if let Err(e) = self.change_verdicts(set) {
             warn!("quotas: {e}");
         }
+    }
+
+    /// Tells the programs how much room there is; the half is one whose counts have just been committed.
+    pub(super) fn settle_quotas(&mut self, half: Option<u8>) {
+        let limits = self.quotas.limits(&self.engine);
+        if let Some(kernel) = self.kernel.as_mut().filter(|_| !limits.is_empty()) {
+            kernel.settle_quotas(half, &limits);
+        }
+    }
+
+    /// Learns which quotas the programs have found without room: packets are dropped by them that no state accounts for yet.
+    pub(super) fn see_reached(&mut self) {
+        let reached = self.kernel.as_ref().map(KernelSource::reached_quotas).unwrap_or_default();
+        let hard = |(quota, _): &(&Quota, &mut Use)| quota.config.hard;
+        let uses = self.engine.quotas().iter().zip(&mut self.quotas.uses).filter(hard);
+        let mut changed = false;
+        for ((quota, one), reached) in uses.zip(reached) {
+            if reached && !one.reached {
+                one.reached = true;
+                // At once, so that what is committed next is dropped by it; the programs do so already.
+                changed |= self.engine.set_over_quota(quota.unit, true);
+            }
+        }
+        self.over_unsaid |= changed;
     }
 }

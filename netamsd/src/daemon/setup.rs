@@ -61,7 +61,25 @@ pub fn kernel_policies(engine: &Engine, prefixes: &[Prefix]) -> kernel::Policies
         rules: program.rules.clone(),
         lists: program.lists.iter().map(list).collect(),
         schedules: engine.state().schedules.len(),
+        quota_rules: program.quota_rules.clone(),
+        quotas: fingerprint(engine),
     }
+}
+
+/// Says whether the hard quotas are the same: FNV-1a over what they are, never 0; 0 where there are none.
+fn fingerprint(engine: &Engine) -> u64 {
+    let hard = engine.quotas().iter().filter(|quota| quota.config.hard);
+    let texts: Vec<String> = hard
+        .map(|quota| {
+            let unit = &engine.units().names()[quota.unit.0 as usize];
+            format!("{unit} {} {}\n", quota.config, quota.config.limit.0)
+        })
+        .collect();
+    if texts.is_empty() {
+        return 0;
+    }
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    texts.iter().flat_map(|text| text.bytes()).fold(0xcbf2_9ce4_8422_2325, fold) | 1
 }
 
 /// Options of the kernel source as configured.
@@ -88,6 +106,7 @@ pub fn source_options(config: &Config, engine: &Engine, store: u64) -> kernel::O
         tunnels: tunnels(config),
         policies: enforce.then(|| kernel_policies(engine, &prefixes)),
         state: (state.flags.clone(), state.schedules.clone()),
+        limits: Vec::new(),
         prefixes,
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use ipnet::IpNet;
-use kmod_bpf::{MAX_RULES, Rule, UnitRules, side, test, tunnel, unit_flag, word};
+use kmod_bpf::{EVERY_PACKET, MAX_RULES, QuotaRule, Rule, UnitRules, side, test, tunnel, unit_flag, word};
 
 use super::conditions::{Numbers, PolicyConfig, Reference};
 use super::lists::PrefixList;
 use super::program::Program;
+use super::quota::Direction;
 use super::schedule::Schedule;
 use super::unit::UnitConfig;
 
@@ -79,8 +80,9 @@ pub(super) fn compile(
     // Word 0 is a list of which nothing holds.
     let mut words = vec![word::LAST | word::NUMBER];
     let mut unit_rules = vec![UnitRules::default()];
+    let mut quota_rules = Vec::new();
     for unit in units {
-        let mut one = UnitRules { flags: flags(unit), list: 0 };
+        let mut one = UnitRules { flags: flags(unit), ..UnitRules::default() };
         let list = unit.fw_policy.iter().flatten().filter_map(|reference| {
             let (at, _) = compiler.policies.get(reference.name.as_str())?;
             Some(firsts[*at] | if reference.not { word::NOT } else { 0 })
@@ -91,11 +93,43 @@ pub(super) fn compile(
             *last |= word::LAST;
             one.list = begin as u32;
         }
+        let begin = words.len();
+        for quota in unit.quotas.iter().filter(|quota| quota.hard) {
+            let first = match &quota.policy {
+                None => EVERY_PACKET,
+                Some(policy) => {
+                    let emitted = emit_policy(&compiler.counted(unit, policy));
+                    if emitted.len() > MAX_RULES {
+                        let place = compiler.policies.get(policy.as_str()).map_or(0, |(at, _)| *at);
+                        return Err(TooLong { policy: place, rules: emitted.len() });
+                    }
+                    rules.extend(emitted.iter().copied());
+                    (rules.len() - emitted.len()) as u32
+                }
+            };
+            words.push(quota_rules.len() as u32);
+            let number = quota_rules.len() as u32;
+            quota_rules.push(QuotaRule { quota: number, sides: sides(quota.direction), first, reserved: 0 });
+        }
+        if let Some(last) = words[begin..].last_mut() {
+            *last |= word::LAST;
+            one.quotas = begin as u32;
+        }
         unit_rules.push(one);
     }
     let flags = unit_rules.iter().map(|unit| unit.flags).collect();
-    let program = Program { units: unit_rules, words, rules, lists: compiler.lists };
+    let program = Program { units: unit_rules, words, rules, quota_rules, lists: compiler.lists };
     Ok(Compiled { program, policies: firsts, flags, schedules: compiler.schedules })
+}
+
+/// Out of the source's unit, into the destination's.
+fn sides(direction: Direction) -> u32 {
+    let (source, destination) = (1 << side::SOURCE, 1 << side::DESTINATION);
+    match direction {
+        Direction::Out => source,
+        Direction::In => destination,
+        Direction::Sum => source | destination,
+    }
 }
 
 fn flags(unit: &UnitConfig) -> u32 {
@@ -142,6 +176,26 @@ impl<'a> Compiler<'a> {
             None => Condition::Any(Vec::new()),
         };
         if reference.not { Condition::Not(Box::new(part)) } else { part }
+    }
+
+    /// Whether a unit counts a packet by this policy of its list.
+    fn counted(&mut self, unit: &'a UnitConfig, policy: &str) -> Condition {
+        let (mut any, mut stops): (_, Vec<&Reference>) = (Vec::new(), Vec::new());
+        for reference in &unit.acct_policy {
+            if reference.name == policy {
+                let mut all: Vec<_> = stops.iter().map(|stop| self.unless(stop)).collect();
+                all.push(self.part(reference, &mut Vec::new()));
+                any.push(Condition::All(all));
+            }
+            if reference.stop {
+                stops.push(reference);
+            }
+        }
+        Condition::Any(any)
+    }
+
+    fn unless(&mut self, stop: &Reference) -> Condition {
+        Condition::Not(Box::new(self.part(stop, &mut Vec::new())))
     }
 
     fn tests(&mut self, policy: &PolicyConfig) -> Vec<Condition> {

@@ -4,7 +4,7 @@
 //! about) and comes to the same answers. A policy is a sequence of tests, each of which says how many rules further it goes
 //! on; jumps go forward only, so each policy ends.
 
-use kmod_bpf::{Rule, UnitRules, side, test, unit_flag, verdict, word};
+use kmod_bpf::{QuotaRule, Rule, UnitRules, side, test, unit_flag, verdict, word};
 
 use super::lists::PrefixList;
 use super::units::UnitId;
@@ -98,6 +98,8 @@ pub struct Program {
     pub words: Vec<u32>,
     /// The steps of all policies.
     pub rules: Vec<Rule>,
+    /// Which packets are charged to hard quotas; the n-th is of the n-th hard one of [`Engine::quotas`](super::Engine::quotas).
+    pub quota_rules: Vec<QuotaRule>,
     /// Lists of prefixes.
     pub lists: Vec<PrefixList>,
 }

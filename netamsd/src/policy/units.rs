@@ -102,10 +102,11 @@ impl Units {
         &self.classes[class as usize].units
     }
 
-    /// The class with most units: the first of these, and how many there are.
-    pub fn most_of_a_class(&self) -> Option<(UnitId, usize)> {
-        let most = self.classes.iter().max_by_key(|class| class.units.len())?;
-        most.units.first().map(|(unit, _)| (*unit, most.units.len()))
+    /// The class whose units have most of something together: the first of these, and how much.
+    pub fn most_together(&self, of: impl Fn(UnitId) -> usize) -> Option<(UnitId, usize)> {
+        let sum = |class: &Class| class.units.iter().map(|(unit, _)| of(*unit)).sum::<usize>();
+        let most = self.classes.iter().max_by_key(|class| sum(class))?;
+        most.units.first().map(|(unit, _)| (*unit, sum(most)))
     }
 
     /// Every class as its scope, an address and the length of its prefix, v4-mapped for IPv4, each prefix once.

@@ -170,6 +170,7 @@ pub struct Tables<B> {
     store: u64,
     /// A number of [`Tunnels`].
     tunnels: u32,
+    quotas: u64,
     memory: Memory,
     backing: B,
     /// Prefix of each class.
@@ -226,6 +227,7 @@ impl<B: Backing> Tables<B> {
             id: head.table,
             store: head.store,
             tunnels: head.tunnels,
+            quotas: head.quotas,
             memory,
             backing,
             prefixes,
@@ -252,6 +254,16 @@ impl<B: Backing> Tables<B> {
     /// Identity of the store that the counts belong to.
     pub fn store(&self) -> u64 {
         self.store
+    }
+
+    /// Which hard quotas programs have that fill them; 0: none.
+    pub fn quotas(&self) -> u64 {
+        self.quotas
+    }
+
+    /// The half whose counts were handed out last, until they are committed.
+    pub fn half_read(&self) -> Option<u8> {
+        self.reading.map(|epoch| (epoch & 1) as u8)
     }
 
     /// What is particular to the place where they are kept.

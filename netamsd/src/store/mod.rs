@@ -111,6 +111,17 @@ pub struct RuleCounter {
     pub bytes: u64,
 }
 
+/// What was told of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToldQuota {
+    /// When its period began, milliseconds UTC since 1970.
+    pub start_ms: i64,
+    /// Number of its state.
+    pub state: u8,
+    /// Bytes that could be used.
+    pub limit: u64,
+}
+
 /// A unit as the store knows it. The name is its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUnit {

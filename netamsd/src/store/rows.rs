@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::cache::{Change, FlowCache, Record, Timeouts, new_record};
-use super::{Metered, RuleCounter, StoreUnit};
+use super::{Metered, RuleCounter, StoreUnit, ToldQuota};
 use crate::flow::{Account, Encapsulation, FlowKey, InOut, Tunnel, UnitCharge};
 
 /// The columns that [`flow_key`] and [`record`] read, in their order.
@@ -233,24 +233,21 @@ pub(super) fn used(
     }
 }
 
-/// What was last told of a quota: the start of its period, and its state.
-pub(super) fn load_quota(conn: &Connection, unit: i64, name: &str) -> rusqlite::Result<Option<(i64, u8)>> {
-    conn.prepare_cached("SELECT start_ms, state FROM quota WHERE unit = ?1 AND name = ?2")?
-        .query_row(params![unit, name], |row| Ok((row.get(0)?, row.get(1)?)))
+/// What was last told of a quota.
+pub(super) fn load_quota(conn: &Connection, unit: i64, name: &str) -> rusqlite::Result<Option<ToldQuota>> {
+    conn.prepare_cached("SELECT start_ms, state, limit_bytes FROM quota WHERE unit = ?1 AND name = ?2")?
+        .query_row(params![unit, name], |row| {
+            Ok(ToldQuota { start_ms: row.get(0)?, state: row.get(1)?, limit: row.get::<_, i64>(2)? as u64 })
+        })
         .optional()
 }
 
 /// Keeps what is told of a quota.
-pub(super) fn save_quota(
-    conn: &Connection,
-    unit: i64,
-    name: &str,
-    start_ms: i64,
-    state: u8,
-) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO quota (unit, name, start_ms, state) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (unit, name) DO UPDATE SET start_ms = excluded.start_ms, state = excluded.state";
-    conn.prepare_cached(sql)?.execute(params![unit, name, start_ms, state])?;
+pub(super) fn save_quota(conn: &Connection, unit: i64, name: &str, told: ToldQuota) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO quota (unit, name, start_ms, state, limit_bytes) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (unit, name) DO UPDATE SET
+            start_ms = excluded.start_ms, state = excluded.state, limit_bytes = excluded.limit_bytes";
+    conn.prepare_cached(sql)?.execute(params![unit, name, told.start_ms, told.state, told.limit as i64])?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::cache::{FlowCache, Timeouts};
 use super::ledger::Ledgers;
 use super::retention::{self, SteadyClock};
 use super::rows::{self, Meta};
-use super::{Durability, Ledger, Metered, RuleCounter, StoreConfig, StoreError, schema};
+use super::{Durability, Ledger, Metered, RuleCounter, StoreConfig, StoreError, ToldQuota, schema};
 use crate::flow::{Account, Batch, InOut, Source, UnitCharge};
 
 /// Older events are deleted.
@@ -289,15 +289,15 @@ impl Writer {
         used.map_err(|error| StoreError::sql(&self.path, &error))
     }
 
-    /// What was last told of a quota of a unit: the start of its period, and the number of its state.
-    pub fn quota(&self, unit: u32, name: &str) -> Result<Option<(i64, u8)>, StoreError> {
+    /// What was last told of a quota of a unit.
+    pub fn quota(&self, unit: u32, name: &str) -> Result<Option<ToldQuota>, StoreError> {
         rows::load_quota(&self.conn, self.units[unit as usize], name)
             .map_err(|error| StoreError::sql(&self.path, &error))
     }
 
     /// Keeps what is told of a quota.
-    pub fn set_quota(&mut self, unit: u32, name: &str, start_ms: i64, state: u8) -> Result<(), StoreError> {
-        rows::save_quota(&self.conn, self.units[unit as usize], name, start_ms, state)
+    pub fn set_quota(&mut self, unit: u32, name: &str, told: ToldQuota) -> Result<(), StoreError> {
+        rows::save_quota(&self.conn, self.units[unit as usize], name, told)
             .map_err(|error| StoreError::sql(&self.path, &error))
     }
 

@@ -66,6 +66,17 @@ pub fn initialize(
     Ok(())
 }
 
+/// Says which quotas the maps in `dir` have.
+///
+/// # Errors
+/// When the map cannot be opened.
+pub fn set_quotas(dir: &Path, quotas: u64) -> Result<(), KernelError> {
+    let control: Mapping<Control> = mapping(dir, map::CONTROL, 1)?;
+    // SAFETY: as in `initialize`.
+    unsafe { (&raw mut (*control.as_ptr()).quotas).write_volatile(quotas) };
+    Ok(())
+}
+
 /// Gives each prefix its class: its place, from 1.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ mod link;
 mod machine;
 pub mod maps;
 mod policies;
+mod quotas;
 mod sysbpf;
 
 use std::{
@@ -21,7 +22,7 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, programs::SchedClassifier};
-use kmod_bpf::{WAYS, constant, program};
+use kmod_bpf::{WAYS, constant, map, program};
 use tracing::info;
 
 pub use kmod_bpf::flag;
@@ -36,6 +37,7 @@ pub use self::{
     },
     maps::Tables,
     policies::{Policies, Switches},
+    quotas::Limit,
     sysbpf::is_bpffs,
 };
 use self::{
@@ -106,6 +108,8 @@ pub struct Options {
     pub policies: Option<Policies>,
     /// Flags of unit 0 and of each unit, and which schedules hold.
     pub state: (Vec<u32>, Vec<bool>),
+    /// How the hard quotas stand.
+    pub limits: Vec<Limit>,
 }
 
 /// What the programs are loaded with beside the sizes of the tables.
@@ -119,6 +123,8 @@ pub struct Constants {
     pub selections: u8,
     /// Verdicts are enforced.
     pub enforce: bool,
+    /// How many hard quotas there are.
+    pub quotas: u32,
 }
 
 impl Options {
@@ -139,6 +145,7 @@ impl Options {
             tunnels: self.tunnels,
             selections: selections(&self.prefixes),
             enforce: self.policies.is_some(),
+            quotas: self.policies.as_ref().map_or(0, |policies| policies.quota_rules.len() as u32),
         }
     }
 
@@ -165,7 +172,7 @@ pub fn load(
     more: &[(&str, u32)],
     pins: Option<&Path>,
 ) -> Result<Ebpf, KernelError> {
-    let Constants { marks, tunnels, selections, enforce } = constants;
+    let Constants { marks, tunnels, selections, enforce, quotas } = constants;
     let attempt = || -> Result<Ebpf, String> {
         let seed = super::random().map_err(|e| e.to_string())?;
         let mark = mark().map_err(|e| e.to_string())?;
@@ -179,6 +186,11 @@ pub fn load(
         for (name, entries) in more {
             loader.map_max_entries(name, *entries);
         }
+        for name in [map::QUOTA_ROOMS, map::QUOTA_USES].into_iter().filter(|_| quotas > 0) {
+            if let Some(pins) = pins {
+                loader.map_pin_path(name, pins.join(name));
+            }
+        }
         let mut ebpf = loader
             .override_global(constant::CPUS, &geometry.cpus, false)
             .override_global(constant::SETS, &geometry.sets, false)
@@ -188,6 +200,7 @@ pub fn load(
             .override_global(constant::TUNNELS, &tunnels.number(), false)
             .override_global(constant::SCOPES, &u32::from(selections), false)
             .override_global(constant::ENFORCE, &u32::from(enforce), false)
+            .override_global(constant::QUOTAS, &quotas, false)
             .override_global(constant::HANDOVER, &marks.handover, false)
             .override_global(constant::STAMP_SHIFT, &marks.stamp.trailing_zeros(), false)
             .override_global(constant::SEED, &seed[..], false)
@@ -238,7 +251,10 @@ impl KernelSource {
         let (mut ours, foreign) = former_tables(&root, options.store)?;
 
         let geometry = options.geometry()?;
-        let fits = |t: &Tables| t.geometry() == geometry && t.is_for(options.tunnels, &options.prefixes);
+        let quotas = options.policies.as_ref().map_or(0, |policies| policies.quotas);
+        let fits = |t: &Tables| {
+            t.geometry() == geometry && t.is_for(options.tunnels, &options.prefixes) && t.quotas() == quotas
+        };
         let fitting = ours.iter().position(fits);
         let inherited = fitting.is_some();
         let (tables, (ebpf, switches)) = match fitting.map(|p| ours.remove(p)) {
@@ -257,6 +273,7 @@ impl KernelSource {
         };
         if let Some(switches) = &switches {
             switches.set(&options.state.0, &options.state.1);
+            switches.quotas.set(&options.limits);
         }
         let style = match options.style {
             Some(style) => style,
@@ -335,6 +352,21 @@ impl KernelSource {
         if let Some(switches) = &self.switches {
             switches.set(flags, schedules);
         }
+    }
+
+    /// The tables' half of this epoch is committed, and the quotas stand like this in the store.
+    pub fn settle_quotas(&mut self, half: Option<u8>, limits: &[Limit]) {
+        if let Some(switches) = &mut self.switches {
+            if let Some(half) = half {
+                switches.quotas.committed(half);
+            }
+            switches.quotas.set(limits);
+        }
+    }
+
+    /// Whether a packet has found no room in each hard quota in this period.
+    pub fn reached_quotas(&self) -> Vec<bool> {
+        self.switches.as_ref().map(|switches| switches.quotas.reached()).unwrap_or_default()
     }
 
     /// The attached programs.
@@ -453,6 +485,7 @@ fn fresh_tables(
     fs::create_dir(&dir).map_err(|e| KernelError::Pins(dir.clone(), e))?;
     let made = options.load(geometry, &dir).and_then(|loaded| {
         maps::initialize(&dir, geometry, id, options.store, options.tunnels, &options.prefixes)?;
+        maps::set_quotas(&dir, options.policies.as_ref().map_or(0, |policies| policies.quotas))?;
         Ok((maps::open(&dir)?.ok_or(KernelError::Object)?, loaded))
     });
     if made.is_err() {

@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 
 use aya::{Ebpf, maps::lpm_trie};
-use kmod_bpf::{Rule, UnitRules, map};
+use kmod_bpf::{QuotaRule, Rule, UnitRules, map};
 
-use super::KernelError;
+use super::{KernelError, quotas::Quotas};
 use crate::{flow::Prefix, source::mapping::Mapping};
 
 /// What packets are judged by. Class numbers are those of the prefixes: their places, from 1.
@@ -23,11 +23,15 @@ pub struct Policies {
     pub lists: Vec<Vec<(Prefix, u32)>>,
     /// How many schedules there are.
     pub schedules: usize,
+    /// Which packets are charged to which quota.
+    pub quota_rules: Vec<QuotaRule>,
+    /// Says whether former maps have the same quotas; 0 where there are none.
+    pub quotas: u64,
 }
 
 impl Policies {
     /// Entries of each map.
-    pub fn sizes(&self) -> [(&'static str, u32); 6] {
+    pub fn sizes(&self) -> [(&'static str, u32); 9] {
         let size = |len: usize| len.max(1) as u32;
         [
             (map::CLASS_UNITS, size(self.class_units.len())),
@@ -35,6 +39,9 @@ impl Policies {
             (map::UNITS, size(self.units.len())),
             (map::RULES, size(self.rules.len())),
             (map::SCHEDULES, size(self.schedules)),
+            (map::QUOTA_RULES, size(self.quota_rules.len())),
+            (map::QUOTA_ROOMS, size(self.quota_rules.len())),
+            (map::QUOTA_USES, size(self.quota_rules.len())),
             (map::LISTS, size(self.lists.iter().map(Vec::len).sum())),
         ]
     }
@@ -47,6 +54,12 @@ impl Policies {
         fill(ebpf, map::CLASS_UNITS, &self.class_units)?;
         fill(ebpf, map::WORDS, &self.words)?;
         fill(ebpf, map::RULES, &self.rules)?;
+        fill(ebpf, map::QUOTA_RULES, &self.quota_rules)?;
+        let rooms = map_all(ebpf, map::QUOTA_ROOMS, self.quota_rules.len())?;
+        let uses = match ebpf.take_map(map::QUOTA_USES) {
+            Some(aya::maps::Map::Array(data)) => data,
+            _ => return Err(KernelError::Object),
+        };
         let units = fill(ebpf, map::UNITS, &self.units)?;
         let schedules = fill(ebpf, map::SCHEDULES, &vec![0u64; self.schedules])?;
         let failed = |e: aya::maps::MapError| KernelError::Load(format!("{}: {e}", map::LISTS));
@@ -61,7 +74,7 @@ impl Policies {
                 lists.insert(&key, value, 0).map_err(failed)?;
             }
         }
-        Ok(Switches { units, schedules })
+        Ok(Switches { units, schedules, quotas: Quotas::new(rooms, uses, self.quota_rules.len()) })
     }
 }
 
@@ -69,6 +82,7 @@ impl Policies {
 pub struct Switches {
     units: Mapping<UnitRules>,
     schedules: Mapping<u64>,
+    pub(super) quotas: Quotas,
 }
 
 impl Switches {
@@ -85,10 +99,13 @@ impl Switches {
     }
 }
 
-fn fill<T: Copy>(ebpf: &mut Ebpf, name: &'static str, values: &[T]) -> Result<Mapping<T>, KernelError> {
-    let failed = |e: std::io::Error| KernelError::Load(format!("{name}: {e}"));
+fn map_all<T>(ebpf: &mut Ebpf, name: &'static str, len: usize) -> Result<Mapping<T>, KernelError> {
     let Some(aya::maps::Map::Array(data)) = ebpf.map_mut(name) else { return Err(KernelError::Object) };
-    let mapping: Mapping<T> = Mapping::new(data.fd().as_fd(), values.len().max(1)).map_err(failed)?;
+    Mapping::new(data.fd().as_fd(), len.max(1)).map_err(|e| KernelError::Load(format!("{name}: {e}")))
+}
+
+fn fill<T: Copy>(ebpf: &mut Ebpf, name: &'static str, values: &[T]) -> Result<Mapping<T>, KernelError> {
+    let mapping: Mapping<T> = map_all(ebpf, name, values.len())?;
     for (index, value) in values.iter().enumerate() {
         // SAFETY: inside the mapping, and no program runs yet.
         unsafe { mapping.as_ptr().add(index).write(*value) };
