@@ -606,3 +606,121 @@ fn units_may_share_addresses_and_members() {
     let config = parse(&diamond).unwrap();
     assert_eq!(config.units[3].addresses, config.units[4].addresses);
 }
+
+#[test]
+fn the_example_of_the_readme_parses() {
+    const README: &str = include_str!("../../../README.md");
+    let from = README.find("    mode = \"divert\"\n").expect("the example");
+    let lines = README[from..].lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let example: Vec<&str> = lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
+    let text = format!("{}\n[kernel]\ninterfaces = []\n", example.join("\n"));
+    let config = Config::parse(&text).unwrap();
+    assert_eq!(config.mode, Mode::Divert);
+    assert_eq!(
+        config.policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>(),
+        ["web", "peering", "night"]
+    );
+    assert_eq!((config.units[0].quotas.len(), config.units[0].acct_policy.len()), (2, 2));
+}
+
+/// A configuration with these lines behind `kernel.interfaces`; what it is refused for.
+fn refused(lines: &str) -> String {
+    let text = format!("[kernel]\ninterfaces = []\n{lines}");
+    Config::parse(&text).unwrap_err().to_string()
+}
+
+#[test]
+fn wrong_policies_and_quotas_are_refused_with_their_place() {
+    let unit = "[[unit]]\nname = \"u\"\nkind = \"host\"\naddresses = [\"10.0.0.1\"]\n";
+    let policy = "[[policy]]\nname = \"p\"\n";
+    for (lines, expected) in [
+        (
+            format!("{policy}port = [70000]\n"),
+            "line 4, column 8: policy `p` has 70000 in port, the largest is 65535",
+        ),
+        (
+            format!("{policy}port = [\"9-8\"]\n"),
+            "line 5, column 9: policy.port: `9-8` is neither a number nor a range such as 8000-8100",
+        ),
+        (format!("{policy}colour = 1\n"), "line 5, column 1: unknown field `colour`"),
+        (format!("{policy}{policy}"), "line 6, column 8: policy `p` is there twice, rename one"),
+        (
+            format!("{policy}units = [\"x\"]\n"),
+            "policy `p` has `x` in units, but there is no unit of that name",
+        ),
+        (
+            format!("{policy}policy_or = [\"x\"]\n"),
+            "policy `p` refers to `x`, but there is no policy of that name",
+        ),
+        (
+            format!("{policy}policy_or = [\"%p\"]\n"),
+            "policy `p` has `%p` in policy_or or policy_and, where % means nothing",
+        ),
+        (
+            format!("{policy}policy_or = [\"q\"]\n[[policy]]\nname = \"q\"\npolicy_and = [\"!p\"]\n"),
+            "line 4, column 8: policy `p` is in a cycle of policies, p -> q -> p, remove one of these references",
+        ),
+        (format!("{policy}as = [1]\n"), "policy `p` has as, but as_file is missing"),
+        (format!("{policy}time = [\"25-26\"]\n"), "line 5, column 9: policy.time"),
+        (
+            format!("{unit}acct_policy = [\"x\"]\n"),
+            "line 4, column 8: unit `u` has `x` in acct_policy, but there is no policy of that name",
+        ),
+        (format!("{unit}fw_policy = []\n"), "unit `u` has an empty fw_policy"),
+        (
+            format!("{unit}[[unit.quota]]\nperiod = \"day\"\nlimit = 0\n"),
+            "line 4, column 8: unit `u` has a quota with the limit 0",
+        ),
+        (
+            format!("{unit}[[unit.quota]]\nperiod = \"day\"\nlimit = \"1 gig\"\n"),
+            "line 9, column 9: unit.quota.limit: `1 gig` is no number of bytes",
+        ),
+        (
+            format!("{unit}[[unit.quota]]\nperiod = \"day\"\nlimit = 1\nbilling_day = 2\n"),
+            "unit `u` has a quota with a billing_day and another period than \"month\"",
+        ),
+        (
+            format!("{unit}[[unit.quota]]\nperiod = \"day\"\nlimit = 1\npolicy = \"p\"\n{policy}"),
+            "unit `u` has a quota by the policy `p`, which is not in its acct_policy",
+        ),
+        (
+            format!("{unit}{0}{0}", "[[unit.quota]]\nperiod = \"day\"\nlimit = 1\n"),
+            "unit `u` has two quotas for `day sum`, remove one",
+        ),
+    ] {
+        let said = refused(&lines);
+        assert!(said.contains(expected), "{said}\n{expected}");
+        assert!(said.starts_with("line ") && !said.contains('\n'), "{said}");
+    }
+    let hours = ["hour", "day", "week", "month"];
+    let quotas =
+        hours.map(|period| format!("[[unit.quota]]\nperiod = \"{period}\"\nlimit = 1\nhard = true\n"));
+    assert!(
+        refused(&format!("{unit}{}", quotas.concat()))
+            .contains("with 4 hard quotas, of its groups as well, at most 3")
+    );
+    let ports: Vec<String> = (0..70).map(|port| (port * 2).to_string()).collect();
+    assert!(
+        refused(&format!("{policy}port = [{}]\n", ports.join(", "))).contains("takes 142 steps, at most 128")
+    );
+}
+
+#[test]
+fn a_bad_line_of_a_file_has_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("netams.toml");
+    std::fs::write(&path, "[kernel]\ninterfaces = []\n[[policy]]\nname = \"p\"\nfile = \"list\"\n").unwrap();
+    let load = || Config::load(&path).map_err(|e| e.to_string());
+    let list = folder.path().join("list");
+    assert!(load().unwrap_err().starts_with(&format!("{}: cannot be read: ", list.display())));
+    std::fs::write(&list, "10.0.0.0/8\n10.0.0.0/33 # too long\n").unwrap();
+    assert_eq!(
+        load().unwrap_err(),
+        format!(
+            "{}:2:1: `10.0.0.0/33` is neither an IP address nor a prefix such as 10.0.0.0/8",
+            list.display()
+        )
+    );
+    std::fs::write(&list, "10.0.0.0/8\n").unwrap();
+    assert_eq!(load().unwrap().files.prefixes["p"].len(), 1);
+}

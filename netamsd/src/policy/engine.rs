@@ -338,3 +338,6 @@ pub struct UnitExplanation {
     /// Names of the policies by which it counts the packet.
     pub counted_by: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests;

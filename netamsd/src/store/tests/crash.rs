@@ -78,7 +78,7 @@ fn totals_are_exact_through_crashes_and_failures() {
             while random.below(3) > 0 {
                 match random.below(4) {
                     0 => fail(&mut writer, dir.path(), &batch, now_ms),
-                    1 => assert!(writer.commit(&batch, &charges(&batch), now_ms).unwrap()),
+                    1 => drop(writer.commit(&batch, &charges(&batch), now_ms).unwrap()),
                     _ => (dir, writer) = crash(&dir, writer),
                 }
             }
