@@ -134,7 +134,9 @@ fn a_block_outlives_the_daemon() {
         return;
     }
     let lab = Lab::new();
-    let mut daemon = Daemon::start(&lab.router, &with_client(Config::default()));
+    let mut config = with_client(Config::default());
+    with_quota(&mut config, u64::MAX >> 1);
+    let mut daemon = Daemon::start(&lab.router, &config);
     let load = Load::start(&lab, 2_000);
     let arrived = || device(&lab.server, "eth0").rx_packets;
     wait_until("datagrams arrive", AT_ONCE, || arrived() > 100);
@@ -263,9 +265,8 @@ fn explain_says_what_the_sources_do() {
 /// Datagrams of 64 bytes; a hard quota of so many.
 const LIMIT: u64 = 4_000;
 
-/// Gives the client, which is the first unit, that quota of what it sends.
-fn with_quota(config: &mut Config) {
-    let bytes = LIMIT * BYTES;
+/// Gives the client, which is the first unit, a quota of what it sends.
+fn with_quota(config: &mut Config, bytes: u64) {
     let quota =
         format!("[[unit.quota]]\nperiod = \"month\"\nlimit = {bytes}\ndirection = \"out\"\nhard = true\n");
     let next = "[[unit]]\nname = \"everybody\"";
@@ -280,7 +281,7 @@ fn the_kernel_drops_the_first_packet_beyond_a_quota_whoever_dies() {
     for interval_ms in [50, 1000] {
         let lab = Lab::new();
         let mut config = with_client(Config { interval_ms, ..Config::default() });
-        with_quota(&mut config);
+        with_quota(&mut config, LIMIT * BYTES);
         let mut daemon = Daemon::start(&lab.router, &config);
         let before = device(&lab.server, "eth0").rx_packets;
         let arrived = || device(&lab.server, "eth0").rx_packets - before;
@@ -319,7 +320,7 @@ fn a_hard_quota_blocks_its_unit_and_outlives_everything() {
         let lab = Lab::new();
         let mut config = with_client(config);
         let name = config.source;
-        with_quota(&mut config);
+        with_quota(&mut config, LIMIT * BYTES);
         let mut daemon = Daemon::start(&lab.router, &config);
         let send =
             |count| Blast::new(frames(), count).rate(20_000).send(&lab.client, "eth0", &lab.router, "cl0");

@@ -33,16 +33,35 @@ struct {
 	__type(value, struct quota_use);
 } quota_uses SEC(".maps");
 
+/* Adds a quota that the subject is charged to, once for each side: a unit may have its address in several scopes. */
+__noinline int add_quota(__u32 quota)
+{
+	struct subject *s = this_subject();
+	__u32 n;
+
+	if (!s)
+		return 0;
+	n = s->charged;
+	for (int i = 0; i < MAX_FLOW_QUOTAS; i++) {
+		if (i >= s->of_source && i < n && s->quotas[i] == quota + 1)
+			return 0;
+	}
+	if (n >= MAX_FLOW_QUOTAS)
+		return 0;
+	s->quotas[n] = quota + 1;
+	s->charged = n + 1;
+	return 0;
+}
+
 /* Finds the quotas of a unit that the subject is charged to. */
 __noinline int unit_quotas(__u32 unit, __u32 side)
 {
 	struct unit_rules *u = bpf_map_lookup_elem(&units, &unit);
-	struct subject *s = this_subject();
 	struct quota_rule *r;
-	__u32 at, number, n;
+	__u32 at, number;
 	__u64 *w;
 
-	if (!u || !s || !u->quotas)
+	if (!u || !u->quotas)
 		return 0;
 	at = u->quotas;
 	for (int i = 0; i < MAX_UNIT_QUOTAS; i++, at++) {
@@ -51,13 +70,8 @@ __noinline int unit_quotas(__u32 unit, __u32 side)
 			break;
 		number = *w & WORD_NUMBER;
 		r = bpf_map_lookup_elem(&quota_rules, &number);
-		if (r && r->sides >> (side & 1) & 1 && (r->first == EVERY_PACKET || policy_holds(r->first, side))) {
-			n = s->charged;
-			if (n >= MAX_FLOW_QUOTAS)
-				break;
-			s->quotas[n] = r->quota + 1;
-			s->charged = n + 1;
-		}
+		if (r && r->sides >> (side & 1) & 1 && (r->first == EVERY_PACKET || policy_holds(r->first, side)))
+			add_quota(r->quota);
 		if (*w & WORD_LAST)
 			break;
 	}
@@ -148,6 +162,7 @@ static __noinline int charge_subject(__u64 bytes, __u32 half)
 	if (!s)
 		return 1;
 	side_quotas(SIDE_SOURCE);
+	s->of_source = s->charged;
 	side_quotas(SIDE_DESTINATION);
 	if (s->charged < MAX_FLOW_QUOTAS)
 		s->quotas[s->charged] = 0;

@@ -89,7 +89,7 @@ struct {
 struct subject {
 	struct flow_key key;
 	__u32 units[2][SCOPE_COMBINATIONS]; /* of each side: where they begin among the words */
-	__u32 charged;			    /* how many of these there are, if it passes */
+	__u32 charged, of_source;	    /* how many of these there are, if it passes; and how many by its source */
 	__u16 quotas[MAX_FLOW_QUOTAS + 2];  /* that it is charged to, as in struct flow_set */
 };
 
@@ -325,6 +325,7 @@ __noinline int verdict(void)
 		s->units[SIDE_DESTINATION][scope] = at ? *at : 0;
 	}
 	s->charged = 0;
+	s->of_source = 0;
 	s->quotas[0] = 0;
 	source = side_says(SIDE_SOURCE);
 	destination = side_says(SIDE_DESTINATION);

@@ -12,7 +12,7 @@ struct {
 	__type(value, struct flow_key);
 } subjects SEC(".maps");
 
-/* enum verdict of each. */
+/* enum verdict of each; from bit 8 on, of one that passes, how often it is charged to each quota: two bits for each of 28. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -30,6 +30,22 @@ struct {
 	__type(value, __u64);
 } cursor SEC(".maps");
 
+static __always_inline __u64 charges(void)
+{
+	struct subject *s = this_subject();
+	__u64 sum = 0;
+
+	if (!s || !charge_subject(1, 0))
+		return 0;
+#pragma unroll
+	for (int i = 0; i < MAX_FLOW_QUOTAS; i++) {
+		if (!s->quotas[i])
+			break;
+		sum += 1ull << (8 + 2 * ((__u32)(s->quotas[i] - 1) % 28));
+	}
+	return sum;
+}
+
 SEC("classifier")
 int next_verdict(struct __sk_buff *skb)
 {
@@ -46,6 +62,8 @@ int next_verdict(struct __sk_buff *skb)
 	if (!key || !into)
 		return 0;
 	*into = verdict_on(key);
+	if (cfg_quotas && *into == VERDICT_PASS)
+		*into |= charges();
 	return 1;
 }
 

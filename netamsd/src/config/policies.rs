@@ -159,7 +159,7 @@ fn check_size(config: &Config) -> Result<(), Problem> {
         Err(Problem::Unit { name: config.units[unit.0 as usize].name.clone(), problem })
     };
     let hard = |unit: UnitId| config.units[unit.0 as usize].quotas.iter().filter(|quota| quota.hard).count();
-    match (engine.units().most_together(|_| 1), engine.units().most_together(hard)) {
+    match (engine.units().most_of_a_class(), engine.units().most_of_a_side(hard)) {
         (Some((unit, units)), _) if units > MAX_UNITS => fault((unit, UnitProblem::Crowded(units))),
         (_, Some((unit, quotas))) if quotas > MAX_SIDE_QUOTAS => {
             fault((unit, UnitProblem::ManyQuotas(quotas)))

@@ -11,7 +11,7 @@ use kmod_bpf::{unit_flag, word};
 use super::compile::{Compiled, Files, TooLong, compile};
 use super::conditions::{PolicyConfig, Reference};
 use super::program::{Program, Side, State, Subject, UnitSays, Verdict};
-use super::quota::QuotaConfig;
+use super::quota::{Direction, QuotaConfig};
 use super::schedule::Schedule;
 use super::unit::UnitConfig;
 use super::units::UnitId;
@@ -269,6 +269,31 @@ impl Engine {
                 break;
             }
         }
+    }
+
+    /// The hard quotas, numbered among themselves, that a packet of this flow is charged to if it passes; twice if both sides
+    /// are the unit's and both directions count.
+    pub fn charged_quotas(&self, key: &FlowKey, source: Source) -> Vec<u32> {
+        let subject = self.subject(key, source);
+        let schedules = self.state().schedules.clone();
+        let (mut charged, mut policies) = (Vec::new(), Vec::new());
+        for side in Side::BOTH {
+            let way = if side == Side::Source { Direction::Out } else { Direction::In };
+            for unit in subject.units_of(side) {
+                self.counted_by(*unit, &subject, side, &schedules, &mut policies);
+                let hard = self.quotas.iter().filter(|quota| quota.config.hard);
+                for (number, quota) in (0..).zip(hard).filter(|(_, quota)| quota.unit == *unit) {
+                    let counts = match quota.account {
+                        Account::Policy(policy) => policies.contains(&policy),
+                        _ => true,
+                    };
+                    if counts && [way, Direction::Sum].contains(&quota.config.direction) {
+                        charged.push(number);
+                    }
+                }
+            }
+        }
+        charged
     }
 
     /// For each class of the kernel's tables, by number: where its units begin among the words, 0 if there are none; and the

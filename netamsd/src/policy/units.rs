@@ -102,11 +102,26 @@ impl Units {
         &self.classes[class as usize].units
     }
 
-    /// The class whose units have most of something together: the first of these, and how much.
-    pub fn most_together(&self, of: impl Fn(UnitId) -> usize) -> Option<(UnitId, usize)> {
-        let sum = |class: &Class| class.units.iter().map(|(unit, _)| of(*unit)).sum::<usize>();
-        let most = self.classes.iter().max_by_key(|class| sum(class))?;
-        most.units.first().map(|(unit, _)| (*unit, sum(most)))
+    /// Most units of a class: the first of these, and how many there are.
+    pub fn most_of_a_class(&self) -> Option<(UnitId, usize)> {
+        let most = self.classes.iter().max_by_key(|class| class.units.len())?;
+        most.units.first().map(|(unit, _)| (*unit, most.units.len()))
+    }
+
+    /// How much of something the units of one side of a packet may have together, at most: it is in one scope of each kind.
+    /// And a unit that has a part in that.
+    pub fn most_of_a_side(&self, of: impl Fn(UnitId) -> usize) -> Option<(UnitId, usize)> {
+        let mut most: BTreeMap<u8, (usize, &Class)> = BTreeMap::new();
+        for class in &self.classes {
+            let sum = class.units.iter().map(|(unit, _)| of(*unit)).sum();
+            let known = most.entry(class.scope.selection()).or_insert((sum, class));
+            if sum > known.0 {
+                *known = (sum, class);
+            }
+        }
+        let (_, class) = most.values().max_by_key(|(sum, _)| *sum)?;
+        let unit = class.units.iter().map(|(unit, _)| *unit).find(|unit| of(*unit) > 0)?;
+        Some((unit, most.values().map(|(sum, _)| sum).sum()))
     }
 
     /// Every class as its scope, an address and the length of its prefix, v4-mapped for IPv4, each prefix once.

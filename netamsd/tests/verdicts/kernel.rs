@@ -13,7 +13,7 @@ use netamsd::{
     policy::{Engine, Verdict},
     source::{
         Tunnels,
-        kernel::{self, Constants, Switches, maps::insert_prefixes},
+        kernel::{self, Constants, Limit, Switches, maps::insert_prefixes},
         tables::{Geometry, selections},
     },
 };
@@ -55,6 +55,7 @@ impl Kernel {
             enforce: true,
             tunnels: Tunnels::Charged,
             selections: selections(&prefixes),
+            quotas: policies.quota_rules.len() as u32,
             ..Constants::default()
         };
         let mut more = policies.sizes().to_vec();
@@ -64,11 +65,13 @@ impl Kernel {
         let table = ebpf.map_mut(map::PREFIXES).expect("a map of prefixes");
         insert_prefixes(&mut LpmTrie::try_from(table).expect("a table"), &prefixes).expect("room");
         let switches = policies.install(&mut ebpf).expect("maps of policies");
+        let room = Limit { limit: u64::MAX / 2, used: 0, start_ms: 1 };
+        switches.set_quotas(&vec![room; policies.quota_rules.len()]);
         Self { ebpf: ebpf.into(), switches }
     }
 
-    /// Its verdicts on flows, by the engine's state of now.
-    pub fn judge(&self, engine: &Engine, flows: &[FlowKey]) -> Vec<Verdict> {
+    /// Its verdicts on flows, by the engine's state of now, and how often what passes is charged to each quota.
+    pub fn judge(&self, engine: &Engine, flows: &[FlowKey]) -> Vec<(Verdict, Vec<u64>)> {
         let state = engine.state();
         self.switches.set(&state.flags, &state.schedules);
         let mut ebpf = self.ebpf.borrow_mut();
@@ -88,7 +91,11 @@ impl Kernel {
         program.test_run(options).expect("a test run");
         let verdicts: Array<_, u64> =
             Array::try_from(ebpf.map("verdicts").expect("a map")).expect("an array");
-        let verdict = |index| Verdict::ALL[verdicts.get(&index, 0).expect("a verdict") as usize];
+        let verdict = |index| {
+            let value = verdicts.get(&index, 0).expect("a verdict");
+            let charged = (0..28).map(|quota| value >> (8 + 2 * quota) & 3).collect();
+            (Verdict::ALL[(value & 0xff) as usize], charged)
+        };
         (0..flows.len() as u32).map(verdict).collect()
     }
 }

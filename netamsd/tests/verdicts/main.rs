@@ -36,14 +36,30 @@ fn engine(config: &Config) -> Engine {
     engine
 }
 
-/// Judges flows by both, and returns how often each verdict was given.
-fn compare(config: &Config, engine: &Engine, flows: &[FlowKey], text: &str) -> BTreeMap<Verdict, usize> {
+/// How often each verdict was given, and packets were charged to hard quotas.
+#[derive(Debug, Default)]
+struct Given {
+    verdicts: BTreeMap<Verdict, usize>,
+    charges: u64,
+}
+
+/// Judges flows by both.
+fn compare(config: &Config, engine: &Engine, flows: &[FlowKey], text: &str) -> Given {
     let kernel = Kernel::load(config, engine, flows.len());
-    let mut given = BTreeMap::new();
-    for (flow, kernel) in flows.iter().zip(kernel.judge(engine, flows)) {
+    let mut given = Given::default();
+    for (flow, (said, kernel)) in flows.iter().zip(kernel.judge(engine, flows)) {
         let verdict = engine.verdict(flow, Source::Kernel);
-        assert_eq!(verdict, kernel, "user space, kernel: {flow:?}, by\n{text}");
-        *given.entry(verdict).or_default() += 1;
+        assert_eq!(verdict, said, "user space, kernel: {flow:?}, by\n{text}");
+        let mut charged = vec![0; kernel.len()];
+        if verdict == Verdict::Pass {
+            engine
+                .charged_quotas(flow, Source::Kernel)
+                .iter()
+                .for_each(|quota| charged[*quota as usize] += 1);
+        }
+        assert_eq!(charged, kernel, "charged, user space, kernel: {flow:?}, by\n{text}");
+        given.charges += charged.iter().sum::<u64>();
+        *given.verdicts.entry(verdict).or_default() += 1;
     }
     given
 }
@@ -57,7 +73,7 @@ fn random_policies_judge_random_flows_alike() {
     let count =
         asked.map_or(CONFIGURATIONS, |n| n.parse().unwrap_or_else(|_| panic!("{VARIABLE} is a number")));
     let mut random = Random(SEED);
-    let mut given: BTreeMap<Verdict, usize> = BTreeMap::new();
+    let mut given = Given::default();
     for _ in 0..count {
         let (text, config) = random.config();
         let engine = engine(&config);
@@ -66,13 +82,16 @@ fn random_policies_judge_random_flows_alike() {
             engine.set_over_quota(unit, random.one_in(20));
         }
         let flows: Vec<FlowKey> = (0..FLOWS).map(|_| random.flow()).collect();
-        for (verdict, count) in compare(&config, &engine, &flows, &text) {
-            *given.entry(verdict).or_default() += count;
+        let now = compare(&config, &engine, &flows, &text);
+        given.charges += now.charges;
+        for (verdict, count) in now.verdicts {
+            *given.verdicts.entry(verdict).or_default() += count;
         }
     }
     println!("{given:?}");
     let least = count * FLOWS / 200;
-    assert!(Verdict::ALL.iter().all(|verdict| given.get(verdict).is_some_and(|n| *n > least)), "{given:?}");
+    let often = |verdict| given.verdicts.get(verdict).is_some_and(|n| *n > least);
+    assert!(Verdict::ALL.iter().all(often) && given.charges > least as u64, "{given:?}");
 }
 
 #[test]

@@ -66,6 +66,18 @@ impl Random {
 
     /// A configuration, as text and parsed.
     pub fn config(&mut self) -> (String, Config) {
+        loop {
+            let text = self.text();
+            match Config::parse(&text) {
+                Ok(config) => return (text, self.with_files(config)),
+                // It happens that an address has too many, or that a policy is too long.
+                Err(e) if ["hard quotas", " steps"].iter().any(|limit| e.to_string().contains(limit)) => {}
+                Err(e) => panic!("{e} in\n{text}"),
+            }
+        }
+    }
+
+    fn text(&mut self) -> String {
         let (units, policies) = (2 + self.below(10), 1 + self.below(10));
         let mut text = format!(
             "mode = \"divert\"\ntimezone = \"UTC\"\nas_file = \"systems\"\ndefault_policy = \"{}\"\n",
@@ -81,13 +93,16 @@ impl Random {
         for unit in 0..units {
             text += &self.unit(unit, policies);
         }
-        let mut config = Config::parse(&text).unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        text
+    }
+
+    fn with_files(&mut self, mut config: Config) -> Config {
         for policy in config.policies.iter().filter(|policy| policy.file.is_some()) {
             let prefixes = (0..1 + self.below(20)).map(|_| self.net()).collect();
             config.files.prefixes.insert(policy.name.clone(), prefixes);
         }
         config.files.systems = (0..20).map(|_| (self.net(), 1 + self.below(4) as u32)).collect();
-        (text, config)
+        config
     }
 
     fn net(&mut self) -> ipnet::IpNet {
@@ -169,6 +184,22 @@ impl Random {
         }
         if self.one_in(4) {
             text += "no_local_pass = true\n";
+        }
+        let policy = self.below(policies);
+        let counted = self.one_in(3);
+        if counted {
+            let more = self.list(3, |random| random.reference(policies, true));
+            let marks = *self.pick(&["", "!", "%"]);
+            text += &format!("acct_policy = [{}, \"{marks}p{policy}\"]\n", more.trim_matches(['[', ']']));
+        }
+        for period in ["day", "week"].iter().take(self.below(3) as usize) {
+            let direction = *self.pick(&["in", "out", "sum"]);
+            text += &format!(
+                "[[unit.quota]]\nperiod = \"{period}\"\nlimit = \"1TB\"\ndirection = \"{direction}\"\nhard = true\n"
+            );
+            if counted && self.one_in(2) {
+                text += &format!("policy = \"p{policy}\"\n");
+            }
         }
         text
     }

@@ -273,7 +273,7 @@ impl KernelSource {
         };
         if let Some(switches) = &switches {
             switches.set(&options.state.0, &options.state.1);
-            switches.quotas.set(&options.limits);
+            switches.set_quotas(&options.limits);
         }
         let style = match options.style {
             Some(style) => style,

@@ -5,7 +5,10 @@ use std::os::fd::AsFd;
 use aya::{Ebpf, maps::lpm_trie};
 use kmod_bpf::{QuotaRule, Rule, UnitRules, map};
 
-use super::{KernelError, quotas::Quotas};
+use super::{
+    KernelError,
+    quotas::{Limit, Quotas},
+};
 use crate::{flow::Prefix, source::mapping::Mapping};
 
 /// What packets are judged by. Class numbers are those of the prefixes: their places, from 1.
@@ -86,6 +89,11 @@ pub struct Switches {
 }
 
 impl Switches {
+    /// How the hard quotas stand in the store.
+    pub fn set_quotas(&self, limits: &[Limit]) {
+        self.quotas.set(limits);
+    }
+
     /// The flags of unit 0 and of each unit, and which schedules hold, from now on.
     pub fn set(&self, flags: &[u32], schedules: &[bool]) {
         for (unit, flags) in flags.iter().enumerate().take(self.units.len()) {
