@@ -7,6 +7,7 @@ mod drain;
 mod frame;
 mod kernel;
 mod nfqueue;
+mod policies;
 mod replay;
 mod report;
 
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 #[command(
     version,
     after_help = "Examples:\n  netams-bench kernel\n  netams-bench kernel --rounds 21 --json\n  netams-bench drain --flows 100000\n  \
-                  netams-bench nfqueue --modes bare,naive,queue --loads M1,U\n  netams-bench replay --file-flows 10000000"
+                  netams-bench nfqueue --modes bare,naive,queue --loads M1,U\n  netams-bench policies --units 10,10000\n  netams-bench replay --file-flows 10000000"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -32,6 +33,8 @@ enum Command {
     Drain(drain::Options),
     /// Throughput kept and CPU used by each way to meter, in a laboratory of network namespaces (needs root)
     Nfqueue(nfqueue::Options),
+    /// Time to load policies and to judge a flow, and what known flows notice (needs root)
+    Policies(policies::Options),
     /// Packets a second of netamsd replay, and the memory it takes (needs no root)
     Replay(replay::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Command::Kernel(options) => kernel::run(&options),
         Command::Drain(options) => drain::run(&options),
         Command::Nfqueue(options) => nfqueue::run(&options),
+        Command::Policies(options) => policies::run(&options),
         Command::Replay(options) => replay::run(&options),
     }
 }
