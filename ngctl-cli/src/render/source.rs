@@ -67,15 +67,15 @@ fn counted_by(status: &SourceStatus) -> &'static str {
     }
 }
 
-/// Whether verdicts have a consequence: the kernel source has none yet.
+/// Whether verdicts have a consequence.
 fn diverts(status: &SourceStatus) -> bool {
-    status.mode == "divert" && status.source == SourceKind::Nfqueue
+    status.mode == "divert" && status.source != SourceKind::Off
 }
 
 fn mode(status: &SourceStatus) -> &'static str {
     match status.mode.as_str() {
         "divert" if diverts(status) => "verdicts are enforced",
-        "divert" => "enforced by nfqueue only",
+        "divert" => "nothing is enforced while the source is off",
         _ => "no packet is dropped",
     }
 }
@@ -85,7 +85,8 @@ fn undecided(status: &SourceStatus) -> &'static str {
     match status.default_policy {
         Verdict::Pass => "what no policy decides passes",
         Verdict::Drop if diverts(status) => "what no policy decides is dropped",
-        Verdict::Drop => "enforced by nfqueue in mode divert",
+        Verdict::Drop if status.mode == "divert" => "not enforced while the source is off",
+        Verdict::Drop => "enforced in mode divert only",
     }
 }
 
@@ -202,13 +203,38 @@ mod tests {
         for (setting, value, meaning) in [
             ("source", "nfqueue", "counted by eBPF, verdicts by queues"),
             ("mode", "tee", "no packet is dropped"),
-            ("default_policy", "drop", "enforced by nfqueue in mode divert"),
+            ("default_policy", "drop", "enforced in mode divert only"),
             ("gso", "estimate", "super-packets are estimated, marked ~"),
             ("fail", "closed", "packets that nobody takes are dropped"),
             ("offload", "on", "only undecided connections are queued"),
         ] {
             let line = format!("{setting:<14}  {value:<19}  {meaning}\n");
             assert!(shown.contains(&line), "{line}in:\n{shown}");
+        }
+    }
+
+    #[test]
+    fn both_sources_enforce_and_none_does_not() {
+        for (source, mode_says, default_says) in [
+            (SourceKind::Kernel, "verdicts are enforced", "what no policy decides is dropped"),
+            (SourceKind::Nfqueue, "verdicts are enforced", "what no policy decides is dropped"),
+            (
+                SourceKind::Off,
+                "nothing is enforced while the source is off",
+                "not enforced while the source is off",
+            ),
+        ] {
+            let now = SourceStatus {
+                source,
+                since_ms: 0,
+                switches: 0,
+                mode: "divert".into(),
+                default_policy: Verdict::Drop,
+                packets_per_s: 0.0,
+                bits_per_s: 0.0,
+                nfqueue: None,
+            };
+            assert_eq!((mode(&now), undecided(&now)), (mode_says, default_says), "{source:?}");
         }
     }
 }
