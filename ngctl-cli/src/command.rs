@@ -104,7 +104,8 @@ pub const COMMANDS: &[Command] = &[
         aliases: &[],
         syntax: "block UNIT [--json]",
         summary: "let none of a unit's packets pass, from now on and also after a restart",
-        help: "Flows that exist already are blocked within a second. Needs mode = \"divert\". A packet that belongs\n\
+        help: "Flows that exist already are blocked within a second. Needs mode = \"divert\", and a store that\n\
+               takes it: on a full disk the exit code is 75 and nothing has changed. A packet that belongs\n\
                to several units passes only if none of them is blocked.\n\n\
                Examples:\n  ngctl block students",
         args: ask::BlockArgs::augment_args,

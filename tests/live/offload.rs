@@ -154,8 +154,9 @@ fn drops_what_is_under_way(config: &Config) -> (Traffic, u64, Traffic) {
 fn a_verdict_in_the_connmark_changes_within_a_second() {
     if require_live() {
         let (counted, dropped, sent) = drops_what_is_under_way(&offload());
-        // The programs count what comes in; that the gate drops it later they do not see.
-        assert_eq!((counted, dropped), (sent, 0));
+        // The programs, which count, judge as well.
+        assert_eq!(counted.packets + dropped, sent.packets);
+        assert!(dropped > 5_000, "{dropped}");
     }
 }
 

@@ -36,7 +36,7 @@ fn with_client(config: Config) -> Config {
     let mut config = config
         .divert()
         .unit("client", "host", &[&CLIENT4.to_string()])
-        .selector("acct_policy = [\"%datagrams\", \"connection\", \"!connection\"]")
+        .selector("acct_policy = [\"%datagrams\", \"connection\"]")
         .unit("everybody", "net", &["0.0.0.0/0"])
         .selector("acct_policy = [\"connection\"]");
     config.extra += &format!(

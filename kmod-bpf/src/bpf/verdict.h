@@ -305,6 +305,15 @@ static __always_inline int undecided(__u32 source, __u32 destination, __u32 flag
 	return VERDICT_PASS;
 }
 
+/* What IPv6 has in place of ARP, which is never judged (RFC 4861): without it nobody on the link is found. */
+static __always_inline bool is_neighbour_discovery(const struct flow_key *key)
+{
+	__u32 type = bpf_ntohs(key->dport) >> 8;
+
+	return key->version == 6 && key->proto == IPPROTO_ICMPV6 && !(key->flags & NETAMS_FRAGMENT) && type >= 133 &&
+	       type <= 137;
+}
+
 /* enum verdict on the subject, whose key is set. Calls below this are deep: what they all have on the stack is limited. */
 __noinline int verdict(void)
 {
@@ -327,6 +336,8 @@ __noinline int verdict(void)
 	s->charged = 0;
 	s->of_source = 0;
 	s->quotas[0] = 0;
+	if (is_neighbour_discovery(&s->key))
+		return VERDICT_PASS;
 	source = side_says(SIDE_SOURCE);
 	destination = side_says(SIDE_DESTINATION);
 	if ((source | destination) & 1 << DROP_BLOCKED)

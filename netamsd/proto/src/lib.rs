@@ -393,6 +393,8 @@ pub struct UnitTotals {
     pub dropped: InOut,
     /// None of its packets passes: the administrator has blocked it.
     pub blocked: bool,
+    /// None of its packets passes: it is over a hard quota.
+    pub over_quota: bool,
 }
 
 /// Something the administrator should know of, kept in the store.

@@ -264,6 +264,9 @@ pub enum UnitProblem {
         /// As configured.
         policy: String,
     },
+    /// Both would be counted as one.
+    #[error("has `{}` and its opposite in acct_policy, which would be counted together, remove one", .0.escape_debug())]
+    Opposite(String),
     /// More than are looked at.
     #[error("has {length} policies in {key}, at most {max} are looked at, join some by policy_or", max = kmod_bpf::MAX_LIST)]
     LongList {

@@ -105,6 +105,10 @@ fn check_lists(unit: &UnitConfig, by_name: &HashMap<&str, &PolicyConfig>) -> Res
         if let Some(reference) = list.iter().find(unknown) {
             return Err(UnitProblem::UnknownPolicy { key, policy: reference.name.clone() });
         }
+        let opposite = |a: &&Reference| list.iter().any(|b| a.name == b.name && a.not != b.not);
+        if let Some(reference) = list.iter().find(opposite).filter(|_| key == "acct_policy") {
+            return Err(UnitProblem::Opposite(reference.name.clone()));
+        }
         if list.len() > MAX_LIST {
             return Err(UnitProblem::LongList { key, length: list.len() });
         }

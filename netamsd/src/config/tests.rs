@@ -98,7 +98,7 @@ fn the_examples_of_the_sample_parse() {
     );
     assert_eq!(config.units[8].members, ["server", "router", "lan"]);
     let accounts: Vec<String> = config.units[9].acct_policy.iter().map(ToString::to_string).collect();
-    assert_eq!(accounts, ["%peering", "web", "!web"]);
+    assert_eq!(accounts, ["%peering", "web", "!mail"]);
     assert_eq!(config.policies.len(), 12);
     let quotas: Vec<String> = config.units[9].quotas.iter().map(ToString::to_string).collect();
     assert_eq!(quotas, ["month from 15 sum", "day in web"]);

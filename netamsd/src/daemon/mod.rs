@@ -52,10 +52,10 @@ pub use self::{
     switch::SwitchError,
 };
 use crate::{
-    config::{Config, ConfigError, DataSource, DefaultPolicy, LogLevel},
+    config::{Config, ConfigError, DataSource, DefaultPolicy, LogLevel, Mode},
     control::{ControlError, Server},
     flow::Source,
-    policy::{Engine, UnitId},
+    policy::{Engine, UnitConfig, UnitId},
     source::{
         Notice,
         kernel::{self, KernelError, KernelSource, Limit, Monitor},
@@ -116,13 +116,15 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let engine = Arc::new(engine(config)?);
     let writer = Writer::open(&config.state, store_config(config))?;
     for ((id, unit), blocked) in (0..).map(UnitId).zip(&config.units).zip(writer.blocked()?) {
+        if unit.deny && blocked == Some(false) {
+            warn!("unit {} has deny = true, but `ngctl allow` has said otherwise", unit.name);
+        }
         engine.set_blocked(id, blocked.unwrap_or(unit.deny));
     }
     engine.tick(unix_ms());
     let quotas = Quotas::open(&engine, &writer, unix_ms())?;
-    for (unit, over) in (0..).map(UnitId).zip(quotas.over(&engine)) {
-        engine.set_over_quota(unit, over);
-    }
+    engine.set_over_quota(&quotas.over(&engine));
+    warn_of_tee(config);
     let id = writer.node_id();
     let started_ms = unix_ms();
     warn_of_absent_interfaces(config)?;
@@ -245,7 +247,22 @@ fn order(context: &Context, request: &Request, answer: Answer) -> Result<Order, 
 fn refusal(error: SwitchError) -> Error {
     match error {
         SwitchError::Stranded { .. } | SwitchError::Undecided { .. } => Error::Broken(error.to_string()),
+        SwitchError::Store(_) => Error::Store(format!("{error}; nothing has changed")),
         _ => Error::Failed(error.to_string()),
+    }
+}
+
+/// What is configured to be dropped is not, in mode tee.
+fn warn_of_tee(config: &Config) {
+    let dropping = |unit: &UnitConfig| {
+        unit.deny || unit.fw_policy.is_some() || unit.quotas.iter().any(|quota| quota.hard)
+    };
+    let by_default =
+        config.default_policy == DefaultPolicy::Drop || config.local_policy == Some(DefaultPolicy::Drop);
+    if config.mode == Mode::Tee && (by_default || config.units.iter().any(dropping)) {
+        warn!(
+            "mode is \"tee\": what lists, hard quotas and default policies would drop passes; set mode = \"divert\""
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs the configured program when the state of a quota changes, beside everything else.
 
 use std::{
+    os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver, SyncSender, TrySendError},
     thread,
@@ -95,6 +96,8 @@ fn run(inbox: &Receiver<Told>, program: &str, arguments: &[String], limit: Durat
             .env("NETAMS_PERIOD_END", &told.end)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // What it starts itself ends with it.
+            .process_group(0)
             .spawn();
         match child.and_then(|child| wait(child, limit)) {
             Ok(Some(status)) if status.success() => {}
@@ -113,7 +116,8 @@ fn wait(mut child: Child, limit: Duration) -> std::io::Result<Option<ExitStatus>
             return Ok(Some(status));
         }
         if Instant::now() >= deadline {
-            child.kill()?;
+            let group = nix::unistd::Pid::from_raw(child.id() as i32);
+            nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL)?;
             child.wait()?;
             return Ok(None);
         }

@@ -9,8 +9,9 @@ use tracing::warn;
 
 use super::{meter::Meter, notify::Told};
 use crate::{
+    config::Mode,
     flow::UnitCharge,
-    policy::{Engine, Quota, QuotaState, UnitId},
+    policy::{Engine, Quota, QuotaState},
     source::{
         kernel::{KernelSource, Limit},
         unix_ms,
@@ -180,7 +181,7 @@ impl Meter {
             state: state.name(),
             used: one.used,
             limit,
-            hard: quota.config.hard,
+            hard: quota.config.hard && self.mode == Mode::Divert,
             end: self.engine.zone().show(one.end_ms),
         };
         self.quotas.uses[index].state = state;
@@ -202,12 +203,9 @@ impl Meter {
             return;
         }
         self.over_unsaid = false;
-        let set = |engine: &Engine| {
-            for (unit, over) in (0..).map(UnitId).zip(&over) {
-                engine.set_over_quota(unit, *over);
-            }
-        };
-        if let Err(e) = self.change_verdicts(set) {
+        if let Err(e) = self.change_verdicts(|engine| {
+            engine.set_over_quota(&over);
+        }) {
             warn!("quotas: {e}");
         }
     }
@@ -225,14 +223,14 @@ impl Meter {
         let reached = self.kernel.as_ref().map(KernelSource::reached_quotas).unwrap_or_default();
         let hard = |(quota, _): &(&Quota, &mut Use)| quota.config.hard;
         let uses = self.engine.quotas().iter().zip(&mut self.quotas.uses).filter(hard);
-        let mut changed = false;
+        let mut over = self.engine.over_quota();
         for ((quota, one), reached) in uses.zip(reached) {
             if reached && !one.reached {
                 one.reached = true;
-                // At once, so that what is committed next is dropped by it; the programs do so already.
-                changed |= self.engine.set_over_quota(quota.unit, true);
+                over[quota.unit.0 as usize] = true;
             }
         }
-        self.over_unsaid |= changed;
+        // At once, so that what is committed next is dropped by it; the programs do so already.
+        self.over_unsaid |= self.engine.set_over_quota(&over);
     }
 }

@@ -64,7 +64,8 @@ fn totals(
         sum.out_packets += part.counts.out_packets;
         sum.out_bytes += part.counts.out_bytes;
     }
-    let blocked = snapshot.blocked.clone();
+    let enforced = context.mode == Mode::Divert;
+    let (blocked, over) = (snapshot.blocked.clone(), context.engine.over_quota());
     Ok(move |place: usize, unit: &UnitConfig| {
         let [today, month, total] = used.get(&unit.name).copied().unwrap_or_default();
         UnitTotals {
@@ -74,7 +75,8 @@ fn totals(
             month,
             total,
             dropped: dropped.get(&unit.name).copied().unwrap_or_default(),
-            blocked: blocked.get(place).copied().unwrap_or(false),
+            blocked: enforced && blocked.get(place).copied().unwrap_or(false),
+            over_quota: enforced && over.get(place).copied().unwrap_or(false),
         }
     })
 }

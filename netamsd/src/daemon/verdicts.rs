@@ -50,11 +50,23 @@ impl Meter {
         if self.mode == Mode::Tee && blocked {
             return Err(SwitchError::Tee);
         }
-        // What cannot be kept is not done.
-        self.writer.set_blocked(unit.0, blocked)?;
-        let mut changed = false;
-        self.change_verdicts(|engine| changed = engine.set_blocked(unit, blocked))?;
-        if changed {
+        // What cannot be kept is not done. That a unit is allowed is to be said only of one that would be blocked.
+        let said = (blocked || self.engine.is_denied(unit)).then_some(blocked);
+        let (before, stored) =
+            (self.engine.blocked()[unit.0 as usize], self.writer.blocked()?[unit.0 as usize]);
+        self.writer.set_blocked(unit.0, said)?;
+        if let Err(e) = self.change_verdicts(|engine| {
+            engine.set_blocked(unit, blocked);
+        }) {
+            let back = self.change_verdicts(|engine| {
+                engine.set_blocked(unit, before);
+            });
+            return Err(match self.writer.set_blocked(unit.0, stored).map_err(SwitchError::from).and(back) {
+                Ok(()) => e,
+                Err(worse) => SwitchError::Undecided { why: e.into(), worse: worse.into() },
+            });
+        }
+        if blocked != before {
             let name = &self.engine.units().names()[unit.0 as usize];
             let detail = format!("unit {name} is {}", if blocked { "blocked" } else { "no longer blocked" });
             self.announce(if blocked { "blocked" } else { "allowed" }, detail);

@@ -22,40 +22,55 @@ pub struct PolicyConfig {
     /// Unique name.
     pub name: String,
     /// Protocols.
+    #[serde(deserialize_with = "some")]
     pub proto: Vec<Protocol>,
     /// Ports of either side.
+    #[serde(deserialize_with = "some")]
     pub port: Vec<Numbers>,
     /// Source ports.
+    #[serde(deserialize_with = "some")]
     pub src_port: Vec<Numbers>,
     /// Destination ports.
+    #[serde(deserialize_with = "some")]
     pub dst_port: Vec<Numbers>,
     /// Outer VLAN ids.
+    #[serde(deserialize_with = "some")]
     pub vlan: Vec<Numbers>,
     /// Inner VLAN ids.
+    #[serde(deserialize_with = "some")]
     pub vlan_inner: Vec<Numbers>,
     /// Keys of the GRE tunnel around an inner packet.
+    #[serde(deserialize_with = "some")]
     pub gre_key: Vec<Numbers>,
     /// Network identifiers of the VXLAN or Geneve tunnel around an inner packet.
+    #[serde(deserialize_with = "some")]
     pub vni: Vec<Numbers>,
     /// Data sources.
+    #[serde(deserialize_with = "some")]
     pub ds: Vec<Source>,
     /// The other side belongs to one of these units.
+    #[serde(deserialize_with = "some")]
     pub units: Vec<String>,
     /// The other side is in this list of prefixes.
     pub file: Option<PathBuf>,
     /// Either side is in one of these prefixes.
-    #[serde(deserialize_with = "prefixes")]
+    #[serde(deserialize_with = "some_prefixes")]
     pub addr: Vec<IpNet>,
     /// The other side is in one of these autonomous systems.
+    #[serde(deserialize_with = "some")]
     #[serde(rename = "as")]
     pub systems: Vec<Numbers>,
     /// At least one of these policies holds.
+    #[serde(deserialize_with = "some")]
     pub policy_or: Vec<Reference>,
     /// All of these policies hold.
+    #[serde(deserialize_with = "some")]
     pub policy_and: Vec<Reference>,
     /// Times of day, see [`TimeRange`].
+    #[serde(deserialize_with = "some")]
     pub time: Vec<TimeRange>,
     /// Days of the week, see [`DayRange`].
+    #[serde(deserialize_with = "some")]
     pub day: Vec<DayRange>,
 }
 
@@ -73,6 +88,19 @@ impl PolicyConfig {
             ("as", &self.systems),
         ]
     }
+}
+
+/// A list that is there has values: none of them would be none that a packet can have, or no condition, as one takes it.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    not_empty(Vec::deserialize(deserializer)?)
+}
+
+fn some_prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    not_empty(prefixes(deserializer)?)
+}
+
+fn not_empty<T, E: de::Error>(values: Vec<T>) -> Result<Vec<T>, E> {
+    if values.is_empty() { Err(E::custom("is empty, give it a value or remove the key")) } else { Ok(values) }
 }
 
 /// A policy in a list of policies: `web`, `!web` (does not hold), `%web` (if it holds, the rest of the list is not looked at).

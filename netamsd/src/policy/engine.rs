@@ -4,7 +4,7 @@
 //! becomes of packets that nobody decides.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use kmod_bpf::{unit_flag, word};
 
@@ -75,6 +75,7 @@ pub struct Engine {
     accounts: Vec<Vec<Listed>>,
     fw_lists: Vec<Vec<String>>,
     quotas: Vec<Quota>,
+    denied: Vec<bool>,
 }
 
 /// A quota of a unit.
@@ -129,6 +130,7 @@ impl Engine {
             accounts: setup.units.iter().map(accounts).collect(),
             fw_lists: setup.units.iter().map(fw_list).collect(),
             quotas,
+            denied: setup.units.iter().map(|unit| unit.deny).collect(),
         })
     }
 
@@ -163,10 +165,16 @@ impl Engine {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        let state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        *self.former.write().unwrap_or_else(PoisonError::into_inner) = state.clone();
-        state
+    /// Changes the state; whether that makes a difference.
+    fn change(&self, change: impl FnOnce(&mut State)) -> bool {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let before = state.clone();
+        change(&mut state);
+        let changed = *state != before;
+        if changed {
+            *self.former.write().unwrap_or_else(PoisonError::into_inner) = before;
+        }
+        changed
     }
 
     /// Why packets of this flow have been dropped, now or before the last change; `None` if it must have been before that.
@@ -178,7 +186,12 @@ impl Engine {
 
     /// Blocks a unit, or no longer; whether that changes something.
     pub fn set_blocked(&self, unit: UnitId, blocked: bool) -> bool {
-        self.set_flag(unit.0 as usize + 1, unit_flag::BLOCKED, blocked)
+        self.change(|state| set(&mut state.flags, unit, unit_flag::BLOCKED, blocked))
+    }
+
+    /// Whether the configuration has a unit blocked.
+    pub fn is_denied(&self, unit: UnitId) -> bool {
+        self.denied.get(unit.0 as usize).copied().unwrap_or(false)
     }
 
     /// Whether each unit is blocked.
@@ -195,27 +208,23 @@ impl Engine {
         self.state().flags.iter().skip(1).map(|flags| flags & flag != 0).collect()
     }
 
-    /// Says whether a unit is over its quota; whether that changes something.
-    pub fn set_over_quota(&self, unit: UnitId, over: bool) -> bool {
-        self.set_flag(unit.0 as usize + 1, unit_flag::OVER_QUOTA, over)
-    }
-
-    fn set_flag(&self, number: usize, flag: u32, set: bool) -> bool {
-        let mut state = self.state_mut();
-        let Some(flags) = state.flags.get_mut(number) else { return false };
-        let before = *flags;
-        *flags = if set { before | flag } else { before & !flag };
-        *flags != before
+    /// Says which units are over a quota; whether that changes something.
+    pub fn set_over_quota(&self, over: &[bool]) -> bool {
+        self.change(|state| {
+            for (unit, over) in (0..).map(UnitId).zip(over) {
+                set(&mut state.flags, unit, unit_flag::OVER_QUOTA, *over);
+            }
+        })
     }
 
     /// Says what becomes of packets that nobody decides.
     pub fn set_undecided(&self, undecided: Undecided) {
-        self.state_mut().flags[0] = undecided.flags();
+        self.change(|state| state.flags[0] = undecided.flags());
     }
 
     /// Lets the schedules hold as they do at `now_ms`.
     pub fn tick(&self, now_ms: i64) {
-        self.state_mut().schedules = self.schedules_at(now_ms);
+        self.change(|state| state.schedules = self.schedules_at(now_ms));
     }
 
     /// Whether [`tick`](Self::tick) would change something.
@@ -337,6 +346,13 @@ impl Engine {
             }
         }
         Explanation { verdict: self.program.verdict(&subject, &state), units }
+    }
+}
+
+/// Sets a flag of a unit or takes it away; that of unit 0 is the first.
+fn set(flags: &mut [u32], unit: UnitId, flag: u32, on: bool) {
+    if let Some(flags) = flags.get_mut(unit.0 as usize + 1) {
+        *flags = if on { *flags | flag } else { *flags & !flag };
     }
 }
 

@@ -160,6 +160,9 @@ impl Program {
 
     /// What becomes of a packet.
     pub fn verdict(&self, subject: &Subject<'_>, state: &State) -> Verdict {
+        if is_neighbour_discovery(subject.key) {
+            return Verdict::Pass;
+        }
         let said = Side::BOTH.map(|side| self.side_says(subject, side, state));
         if let Some(reason) = said.iter().filter_map(|said| said.strongest).max() {
             return reason;
@@ -233,6 +236,12 @@ pub enum UnitSays {
         /// The rule for local packets decides, and not the one for all.
         local: bool,
     },
+}
+
+/// What IPv6 has in place of ARP, which is never judged (RFC 4861): without it nobody on the link is found.
+fn is_neighbour_discovery(key: &FlowKey) -> bool {
+    const ICMPV6: u8 = 58;
+    key.version == 6 && key.proto == ICMPV6 && !key.fragment && (133..=137).contains(&(key.dport >> 8))
 }
 
 /// Whether the ports of a flow are ports.

@@ -257,8 +257,8 @@ pub(super) fn load_blocked(conn: &Connection, units: &[i64]) -> rusqlite::Result
     units.iter().map(|unit| statement.query_row([unit], |row| row.get(0))).collect()
 }
 
-/// Says whether the unit with row id `unit` is blocked.
-pub(super) fn save_blocked(conn: &Connection, unit: i64, blocked: bool) -> rusqlite::Result<()> {
+/// Says whether the unit with row id `unit` is blocked, or that nothing is said of it.
+pub(super) fn save_blocked(conn: &Connection, unit: i64, blocked: Option<bool>) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE unit SET blocked = ?2 WHERE id = ?1")?.execute(params![unit, blocked])?;
     Ok(())
 }

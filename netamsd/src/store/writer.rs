@@ -270,11 +270,11 @@ impl Writer {
         rows::load_blocked(&self.conn, &self.units).map_err(|error| StoreError::sql(&self.path, &error))
     }
 
-    /// Keeps whether a unit, by its place in the configuration, is blocked.
+    /// Keeps whether a unit, by its place in the configuration, is blocked, or that it is as configured.
     ///
     /// # Errors
     /// After any error nothing has changed.
-    pub fn set_blocked(&mut self, unit: u32, blocked: bool) -> Result<(), StoreError> {
+    pub fn set_blocked(&mut self, unit: u32, blocked: Option<bool>) -> Result<(), StoreError> {
         let known = self.units.len();
         let id = self.units.get(unit as usize).ok_or(StoreError::UnknownUnit { index: unit, known })?;
         rows::save_blocked(&self.conn, *id, blocked).map_err(|error| StoreError::sql(&self.path, &error))

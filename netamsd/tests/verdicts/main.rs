@@ -77,10 +77,11 @@ fn random_policies_judge_random_flows_alike() {
     for _ in 0..count {
         let (text, config) = random.config();
         let engine = engine(&config);
-        for unit in (0..config.units.len() as u32).map(UnitId) {
+        let units = config.units.len() as u32;
+        for unit in (0..units).map(UnitId) {
             engine.set_blocked(unit, random.one_in(20));
-            engine.set_over_quota(unit, random.one_in(20));
         }
+        engine.set_over_quota(&(0..units).map(|_| random.one_in(20)).collect::<Vec<_>>());
         let flows: Vec<FlowKey> = (0..FLOWS).map(|_| random.flow()).collect();
         let now = compare(&config, &engine, &flows, &text);
         given.charges += now.charges;

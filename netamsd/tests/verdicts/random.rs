@@ -71,7 +71,10 @@ impl Random {
             match Config::parse(&text) {
                 Ok(config) => return (text, self.with_files(config)),
                 // It happens that an address has too many, or that a policy is too long.
-                Err(e) if ["hard quotas", " steps"].iter().any(|limit| e.to_string().contains(limit)) => {}
+                Err(e)
+                    if ["hard quotas", " steps", "and its opposite"]
+                        .iter()
+                        .any(|limit| e.to_string().contains(limit)) => {}
                 Err(e) => panic!("{e} in\n{text}"),
             }
         }
@@ -210,15 +213,18 @@ impl Random {
         let tunnel = self
             .one_in(3)
             .then(|| Tunnel { kind: *self.pick(&Encapsulation::ALL), key: self.below(3) as u32 });
+        let proto = *self.pick(&PROTOCOLS);
+        // Types of ICMPv6 around those of neighbour discovery.
+        let dport = if proto == 58 { (130 + self.below(10)) << 8 } else { self.below(8) };
         FlowKey {
             src: self.end(version),
             dst: self.end(version),
             sport: self.below(8) as u16,
-            dport: self.below(8) as u16,
+            dport: dport as u16,
             vlan: self.below(3) as u16,
             vlan_inner: self.below(3) as u16,
             tunnel,
-            proto: *self.pick(&PROTOCOLS),
+            proto,
             version,
             fragment: self.one_in(8),
         }

@@ -47,7 +47,11 @@ pub fn unit(to: &mut dyn Write, answer: &UnitReport, look: &Look) -> io::Result<
     answer.policies.iter().for_each(|part| add(&format!("by {}", part.name), part));
     answer.dropped.iter().for_each(|part| add(&format!("dropped: {}", part.name), part));
     table.print(to, look)?;
-    let state = if unit.blocked { "blocked: none of its packets passes" } else { "not blocked" };
+    let state = match (unit.blocked, unit.over_quota) {
+        (true, _) => "blocked: none of its packets passes",
+        (false, true) => "over its quota: none of its packets passes",
+        (false, false) => "not blocked",
+    };
     let who = format!("unit {}, a {}, {state}", clean(&unit.name), clean(&unit.kind));
     let zone = format!("days and months in {}", look.zone);
     let dropped = "dropped packets are in no other line".to_owned();
@@ -109,6 +113,8 @@ pub fn blocked(to: &mut dyn Write, answer: &UnitReport, look: &Look) -> io::Resu
     let name = clean(&answer.unit.name);
     let text = if answer.unit.blocked {
         format!("{name} is blocked: none of its packets passes, also after a restart")
+    } else if answer.unit.over_quota {
+        format!("{name} is not blocked, but none of its packets passes since it is over its quota")
     } else {
         format!("{name} is not blocked")
     };

@@ -308,6 +308,7 @@ fn units() -> Units {
         total: used(100 * n),
         dropped: InOut::default(),
         blocked: kind == "host",
+        over_quota: false,
     };
     let units = vec![unit("server", "host", 5), unit("all, and more", "group", 7)];
     Units { units, estimated: 12, stale: None }

@@ -167,6 +167,7 @@ fn responses() -> Vec<Response> {
         total: Default::default(),
         dropped: Default::default(),
         blocked: false,
+        over_quota: true,
     };
     let status = SourceStatus {
         source: SourceKind::Nfqueue,
