@@ -52,8 +52,8 @@ fn configuration_errors_name_the_place_and_the_key() {
     );
     refuses_config(
         &namespace,
-        &format!("{good}[policy]\n"),
-        ":20:2: unknown field `policy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `unit`",
+        &format!("{good}[polisy]\n"),
+        ":20:2: unknown field `polisy`, expected one of `state`, `timezone`, `source`, `mode`, `default_policy`, `local_policy`, `kernel`, `nfqueue`, `accounting`, `control`, `log`, `quota`, `unit`, `policy`, `as_file`",
     );
     refuses_config(
         &namespace,
@@ -277,7 +277,7 @@ fn a_newer_or_damaged_database_is_refused_and_left_alone() {
         &daemon.place,
         &mut daemon.place.command(),
         DATA,
-        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 3; install the newer release",
+        "[PLACE]/state/netams.db has schema version 9999, this release supports up to 4; install the newer release",
     );
     assert!(fs::read(&database).expect("the database") == newer, "the newer database was changed");
 

@@ -162,19 +162,22 @@ impl Meter {
             }
         }
         for (index, state) in changed {
-            self.tell(index, state)?;
+            self.tell(index, state);
         }
         self.enforce_quotas();
         Ok(())
     }
 
-    fn tell(&mut self, index: usize, state: QuotaState) -> Result<(), StoreError> {
+    /// Also when the store does not take it: then it is told again after a restart.
+    fn tell(&mut self, index: usize, state: QuotaState) {
         let quota = &self.engine.quotas()[index];
         let one = self.quotas.uses[index];
         let name = quota.config.to_string();
         let limit = quota.config.limit.0;
         let kept = ToldQuota { start_ms: one.start_ms, state: state as u8, limit };
-        self.writer.set_quota(quota.unit.0, &name, kept)?;
+        if let Err(e) = self.writer.set_quota(quota.unit.0, &name, kept) {
+            warn!("what is told of a quota is not kept: {e}");
+        }
         let told = Told {
             unit: self.engine.units().names()[quota.unit.0 as usize].clone(),
             quota: name,
@@ -193,7 +196,6 @@ impl Meter {
         };
         self.announce(kind, told.sentence());
         self.notify.tell(told);
-        Ok(())
     }
 
     /// In mode tee nothing is blocked, but explained as if it were.
