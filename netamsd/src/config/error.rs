@@ -192,7 +192,7 @@ pub enum PolicyProblem {
     #[error("is in a cycle of policies, {0}, remove one of these references")]
     Cycle(String),
     /// Too long for the evaluators.
-    #[error("takes {0} steps, at most {max} are looked at, use ranges or a file or divide it", max = kmod_bpf::MAX_RULES)]
+    #[error("takes {0} steps, at most {max} are looked at, use ranges or a file or divide it", max = crate::policy::MAX_RULES)]
     Long(usize),
 }
 
@@ -268,7 +268,7 @@ pub enum UnitProblem {
     #[error("has `{}` and its opposite in acct_policy, which would be counted together, remove one", .0.escape_debug())]
     Opposite(String),
     /// More than are looked at.
-    #[error("has {length} policies in {key}, at most {max} are looked at, join some by policy_or", max = kmod_bpf::MAX_LIST)]
+    #[error("has {length} policies in {key}, at most {max} are looked at, join some by policy_or", max = crate::policy::MAX_LIST)]
     LongList {
         /// `acct_policy` or `fw_policy`.
         key: &'static str,
@@ -297,7 +297,7 @@ pub enum UnitProblem {
     #[error("has two quotas for `{0}`, remove one")]
     QuotaTwice(String),
     /// In too many units at once.
-    #[error("has an address that is in {0} units at once, at most {max} are looked at, leave some groups away", max = kmod_bpf::MAX_UNITS)]
+    #[error("has an address that is in {0} units at once, at most {max} are looked at, leave some groups away", max = crate::policy::MAX_UNITS)]
     Crowded(usize),
     /// More hard quotas than are kept with a flow.
     #[error("has an address with {0} hard quotas, of its groups as well, at most {max} are enforced, make some soft", max = super::policies::MAX_SIDE_QUOTAS)]

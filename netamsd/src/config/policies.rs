@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kmod_bpf::{MAX_FLOW_QUOTAS, MAX_LIST, MAX_UNITS};
-
 use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem};
-use crate::policy::{Engine, EngineSetup, PeriodName, Reference, Undecided, UnitId};
+use crate::policy::{
+    Engine, EngineSetup, MAX_FLOW_QUOTAS, MAX_LIST, MAX_UNITS, PeriodName, Reference, Undecided, UnitId,
+};
 
 /// Hard quotas of all units of an address.
 pub(super) const MAX_SIDE_QUOTAS: usize = MAX_FLOW_QUOTAS / 2;

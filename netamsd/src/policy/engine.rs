@@ -379,6 +379,3 @@ pub struct UnitExplanation {
     /// Names of the policies by which it counts the packet.
     pub counted_by: Vec<String>,
 }
-
-#[cfg(test)]
-mod tests;

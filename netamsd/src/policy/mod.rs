@@ -18,6 +18,7 @@ mod units;
 pub use compile::{Files, TooLong};
 pub use conditions::{Numbers, PolicyConfig, Protocol, Reference};
 pub use engine::{Engine, EngineSetup, Explanation, Quota, Undecided, UnitExplanation};
+pub use kmod_bpf::{MAX_FLOW_QUOTAS, MAX_LIST, MAX_RULES, MAX_UNITS};
 pub use lists::{LineError, PrefixList, parse_prefixes, parse_systems};
 pub use period::{Period, Zone, ZoneError};
 pub use program::{Program, Side, State, Subject, UnitSays, Verdict};

@@ -13,12 +13,13 @@ use toml::{Table, Value};
 /// Crates, and the only folders or files that may name them.
 const CRATES: [(&[&str], &[&str]); 6] = [
     (&["aya"], &["netamsd/src/source/kernel/", "kmod-bpf/", "bench/", "tests/harness/"]),
-    // The layout of the tables that every source fills.
+    // The layout of the tables that every source fills, and of the policies that the kernel evaluates too.
     (
         &["kmod_bpf"],
         &[
             "netamsd/src/source/",
             "netamsd/src/packet/",
+            "netamsd/src/policy/",
             "kmod-bpf/",
             "bench/",
             "tests/harness/",
@@ -62,9 +63,16 @@ const IMPURE_STD: [&str; 11] = [
     "std::time::Instant",
     "std::time::SystemTime",
 ];
-/// Except: the name of the system's time zone, for `timezone = "local"`; the layout of a flow key.
-const PURE_EXCEPTIONS: [(&str, &str); 2] =
-    [("netamsd/src/policy/period.rs", "iana_time_zone"), ("netamsd/src/packet/", "kmod_bpf")];
+/// Except: the name of the system's time zone, for `timezone = "local"`; the layout of a flow key, and of compiled policies.
+const PURE_EXCEPTIONS: [(&str, &str); 5] = [
+    // As its ranges stand in a configuration.
+    ("netamsd/src/policy/schedule/tests.rs", "toml"),
+    ("netamsd/src/policy/period.rs", "iana_time_zone"),
+    ("netamsd/src/packet/", "kmod_bpf"),
+    ("netamsd/src/policy/", "kmod_bpf"),
+    // How single values are written for people.
+    ("netamsd/src/policy/conditions.rs", "netams_proto"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -4,6 +4,7 @@
 //! BPF_PROG_TEST_RUN with the very functions of the meter (`kmod-bpf/src/bpf/verdict.h`). Configurations that once gave
 //! different verdicts are kept in `kept.rs`.
 
+mod decisions;
 mod kept;
 mod kernel;
 mod random;

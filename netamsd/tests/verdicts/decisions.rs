@@ -1,9 +1,13 @@
 //! Decisions and accounts by configurations as users write them.
 
-use super::super::units::tests::mapped;
-use super::*;
-use crate::config::Config;
-use crate::flow::{Batch, FlowDelta, InOut, UnitCharge};
+use std::net::{IpAddr, Ipv6Addr};
+
+use netamsd::{
+    config::Config,
+    daemon,
+    flow::{Account, Batch, FlowDelta, FlowKey, InOut, Source, UnitCharge},
+    policy::{Engine, Side, UnitId, UnitSays, Verdict},
+};
 
 const HOUR_MS: i64 = 3_600_000;
 /// 2023-11-15, a Wednesday, 12:00 UTC.
@@ -12,9 +16,16 @@ const NOON_MS: i64 = 1_700_049_600_000;
 fn engine(text: &str) -> Engine {
     let text = format!("timezone = \"UTC\"\n{text}\n[kernel]\ninterfaces = []\n");
     let config = Config::parse(&text).unwrap_or_else(|e| panic!("{e}"));
-    let engine = crate::daemon::engine(&config).unwrap();
+    let engine = daemon::engine(&config).unwrap();
     engine.tick(NOON_MS);
     engine
+}
+
+fn mapped(text: &str) -> Ipv6Addr {
+    match text.parse().unwrap() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
 }
 
 fn flow(src: &str, dst: &str, proto: u8, dport: u16) -> FlowKey {
