@@ -16,13 +16,13 @@ const NOON_MS: i64 = 1_700_049_600_000;
 fn engine(text: &str) -> Engine {
     let text = format!("timezone = \"UTC\"\n{text}\n[kernel]\ninterfaces = []\n");
     let config = Config::parse(&text).unwrap_or_else(|e| panic!("{e}"));
-    let engine = daemon::engine(&config).unwrap();
+    let engine = daemon::engine(&config).expect("a checked configuration");
     engine.tick(NOON_MS);
     engine
 }
 
 fn mapped(text: &str) -> Ipv6Addr {
-    match text.parse().unwrap() {
+    match text.parse().expect("an address") {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     }
