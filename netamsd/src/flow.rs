@@ -202,6 +202,14 @@ impl FlowKey {
     }
 }
 
+/// An address as it is held: v4-mapped for IPv4.
+pub fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
 /// An address as it is held, in its own family.
 pub fn canonical(address: Ipv6Addr, version: u8) -> IpAddr {
     match address.to_ipv4_mapped() {

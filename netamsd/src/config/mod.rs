@@ -6,6 +6,7 @@
 //! sample.
 
 mod check;
+mod cycle;
 mod defaults;
 mod error;
 mod files;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem};
+use super::{Config, PolicyConfig, PolicyProblem, Problem, UnitConfig, UnitProblem, cycle};
 use crate::policy::{
     Engine, EngineSetup, MAX_FLOW_QUOTAS, MAX_LIST, MAX_UNITS, PeriodName, Reference, Undecided, UnitId,
 };
@@ -41,9 +41,14 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
         if let Some(part) = parts.clone().find(|part| part.stop) {
             return Err(fault(policy)(PolicyProblem::Stop(part.to_string())));
         }
-        if let Some(cycle) = find_cycle(&policy.name, &by_name, &mut Vec::new(), &mut HashSet::new()) {
-            return Err(fault(policy)(PolicyProblem::Cycle(cycle.join(" -> "))));
-        }
+    }
+    let parts = |name: &str| {
+        let parts = by_name.get(name).map(|policy| policy.policy_or.iter().chain(&policy.policy_and));
+        parts.into_iter().flatten().map(|part| part.name.as_str()).collect()
+    };
+    if let Some(cycle) = cycle::find(config.policies.iter().map(|policy| policy.name.as_str()), parts) {
+        let (name, problem) = (cycle[0].to_owned(), PolicyProblem::Cycle(cycle.join(" -> ")));
+        return Err(Problem::Policy { name, problem });
     }
     for unit in &config.units {
         check_lists(unit, &by_name)
@@ -74,28 +79,6 @@ fn check_one(policy: &PolicyConfig, config: &Config) -> Result<(), PolicyProblem
     }
     let unknown = policy.units.iter().find(|name| config.units.iter().all(|unit| unit.name != **name));
     unknown.map_or(Ok(()), |name| Err(PolicyProblem::UnknownUnit(name.clone())))
-}
-
-/// Depth-first; `path` is the way from the start to here, `done` what is known to lead to no cycle.
-fn find_cycle<'a>(
-    name: &'a str,
-    by_name: &HashMap<&'a str, &'a PolicyConfig>,
-    path: &mut Vec<&'a str>,
-    done: &mut HashSet<&'a str>,
-) -> Option<Vec<&'a str>> {
-    if done.contains(name) {
-        return None;
-    }
-    if let Some(first) = path.iter().position(|known| *known == name) {
-        return Some(path[first..].iter().copied().chain([name]).collect());
-    }
-    let policy = by_name.get(name)?;
-    path.push(name);
-    let parts = policy.policy_or.iter().chain(&policy.policy_and);
-    let cycle = parts.into_iter().find_map(|part| find_cycle(&part.name, by_name, path, done));
-    path.pop();
-    done.insert(name);
-    cycle
 }
 
 fn check_lists(unit: &UnitConfig, by_name: &HashMap<&str, &PolicyConfig>) -> Result<(), UnitProblem> {

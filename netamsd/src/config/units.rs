@@ -1,9 +1,9 @@
 //! Checks of the units: each by itself, then how they refer to each other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use super::{Charge, Problem, UnitConfig, UnitKind, UnitProblem};
+use super::{Charge, Problem, UnitConfig, UnitKind, UnitProblem, cycle};
 
 const VLANS: RangeInclusive<u32> = 1..=4094;
 /// RFC 7348 section 5, RFC 8926 section 3.4.
@@ -27,12 +27,13 @@ pub(super) fn check(units: &[UnitConfig], charge: Charge) -> Result<(), Problem>
             return Err(fault(unit)(UnitProblem::UnknownMember(member.clone())));
         }
     }
-    let mut done = HashSet::new();
-    for unit in units {
-        if let Some(cycle) = find_cycle(unit, &by_name, &mut Vec::new(), &mut done) {
-            let (name, problem) = (cycle[0].to_owned(), UnitProblem::Cycle(cycle.join(" -> ")));
-            return Err(Problem::Unit { name, problem });
-        }
+    let members = |name: &str| {
+        let members = by_name.get(name).map(|unit| unit.members.iter().map(String::as_str));
+        members.into_iter().flatten().collect()
+    };
+    if let Some(cycle) = cycle::find(units.iter().map(|unit| unit.name.as_str()), members) {
+        let (name, problem) = (cycle[0].to_owned(), UnitProblem::Cycle(cycle.join(" -> ")));
+        return Err(Problem::Unit { name, problem });
     }
     Ok(())
 }
@@ -93,26 +94,4 @@ fn check_selectors(unit: &UnitConfig, charge: Charge) -> Result<(), UnitProblem>
         Some(key) if charge == Charge::Outer => Err(UnitProblem::TunnelNotCharged(key)),
         _ => Ok(()),
     }
-}
-
-/// Depth-first; `path` is the way from the start to here, `done` what is known to lead to no cycle.
-fn find_cycle<'a>(
-    unit: &'a UnitConfig,
-    by_name: &HashMap<&'a str, &'a UnitConfig>,
-    path: &mut Vec<&'a str>,
-    done: &mut HashSet<&'a str>,
-) -> Option<Vec<&'a str>> {
-    let name = unit.name.as_str();
-    if done.contains(name) {
-        return None;
-    }
-    if let Some(first) = path.iter().position(|known| *known == name) {
-        return Some(path[first..].iter().copied().chain([name]).collect());
-    }
-    path.push(name);
-    let members = unit.members.iter().filter_map(|member| by_name.get(member.as_str()));
-    let cycle = members.into_iter().find_map(|member| find_cycle(member, by_name, path, done));
-    path.pop();
-    done.insert(name);
-    cycle
 }

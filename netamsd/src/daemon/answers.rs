@@ -1,6 +1,6 @@
 //! One small function a request.
 
-use std::{net::Ipv6Addr, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use ipnet::IpNet;
 use netams_proto::{
@@ -10,7 +10,7 @@ use netams_proto::{
 use super::{snapshot::Snapshot, sources, units};
 use crate::{
     config::{DataSource, DefaultPolicy, Mode, NfqueueConfig},
-    flow::Counters,
+    flow::{Counters, mapped},
     policy::{Engine, UnitConfig},
     store::{AddressRange, FlowOrder, FlowRecord, FlowSelection, Reader, StoreError},
 };
@@ -185,12 +185,6 @@ pub(super) fn store(e: StoreError) -> Error {
 
 /// First and last address of a prefix, v4-mapped for IPv4.
 fn range(prefix: IpNet) -> AddressRange {
-    let mapped = |address: std::net::IpAddr| -> Ipv6Addr {
-        match address {
-            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            std::net::IpAddr::V6(v6) => v6,
-        }
-    };
     match prefix {
         IpNet::V4(net) => (mapped(net.network().into()), mapped(net.broadcast().into())),
         IpNet::V6(net) => (mapped(net.network().into()), mapped(net.broadcast().into())),

@@ -1,7 +1,8 @@
 //! From the configuration to what each part is set up with, and back to nothing by `--cleanup`.
 
-use std::sync::Arc;
+use std::{hash::BuildHasher, sync::Arc};
 
+use rustc_hash::FxBuildHasher;
 use tracing::warn;
 
 use super::DaemonError;
@@ -32,7 +33,7 @@ pub fn engine(config: &Config) -> Result<Engine, ConfigError> {
         policies: &config.policies,
         files: &config.files,
         zone: config.timezone,
-        undecided: undecided(config, config.default_policy),
+        undecided: undecided(config.default_policy, config.local_policy),
     };
     Engine::new(setup).map_err(|e| {
         let name = config.policies[e.policy].name.clone();
@@ -40,10 +41,10 @@ pub fn engine(config: &Config) -> Result<Engine, ConfigError> {
     })
 }
 
-/// What becomes of packets that no list decides, with this default.
-pub(super) fn undecided(config: &Config, default: DefaultPolicy) -> Undecided {
-    let local = config.local_policy.unwrap_or(default);
-    Undecided { drop_all: default == DefaultPolicy::Drop, drop_local: local == DefaultPolicy::Drop }
+/// What becomes of packets that no list decides, by `default_policy` and `local_policy`.
+pub(super) fn undecided(all: DefaultPolicy, local: Option<DefaultPolicy>) -> Undecided {
+    let drops = |policy| policy == DefaultPolicy::Drop;
+    Undecided { drop_all: drops(all), drop_local: drops(local.unwrap_or(all)) }
 }
 
 /// What the programs judge packets by; `prefixes` are those of their classes.
@@ -66,20 +67,16 @@ pub fn kernel_policies(engine: &Engine, prefixes: &[Prefix]) -> kernel::Policies
     }
 }
 
-/// Says whether the hard quotas are the same: FNV-1a over what they are, never 0; 0 where there are none.
+/// Says whether the hard quotas are the same: a hash of what they are, never 0; 0 where there are none.
 fn fingerprint(engine: &Engine) -> u64 {
     let hard = engine.quotas().iter().filter(|quota| quota.config.hard);
     let texts: Vec<String> = hard
         .map(|quota| {
             let unit = &engine.units().names()[quota.unit.0 as usize];
-            format!("{unit} {} {}\n", quota.config, quota.config.limit.0)
+            format!("{unit} {} {}", quota.config, quota.config.limit.0)
         })
         .collect();
-    if texts.is_empty() {
-        return 0;
-    }
-    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    texts.iter().flat_map(|text| text.bytes()).fold(0xcbf2_9ce4_8422_2325, fold) | 1
+    if texts.is_empty() { 0 } else { FxBuildHasher.hash_one(texts) | 1 }
 }
 
 /// Options of the kernel source as configured.

@@ -1,9 +1,6 @@
 //! Answers about units: what they used, what policies counted, what was dropped, and why.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::collections::HashMap;
 
 use netams_proto::{
     Error, ExplainQuery, Explained, ExplainedUnit, InOut, Part, Policies, PolicyUnit, QuotaUse, Quotas,
@@ -16,7 +13,7 @@ use super::{
 };
 use crate::{
     config::{DataSource, Mode},
-    flow::{self, FlowKey, Source},
+    flow::{self, FlowKey, Source, mapped},
     policy::{Engine, Side, UnitConfig, UnitSays, Verdict},
     source::unix_ms,
     store::{PartTotals, Reader, StoreError},
@@ -206,13 +203,6 @@ pub fn explain(context: &Context, snapshot: &Snapshot, query: &ExplainQuery) -> 
         reason: explanation.verdict.name().to_owned(),
         enforced: context.mode == Mode::Divert && snapshot.active != DataSource::Off,
         units: explanation.units.into_iter().map(unit).collect(),
-    }
-}
-
-fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
     }
 }
 

@@ -6,11 +6,11 @@
 
 use tracing::{info, warn};
 
-use super::{meter::Meter, switch::SwitchError};
+use super::{meter::Meter, setup::undecided, switch::SwitchError};
 use crate::{
     config::{DefaultPolicy, Mode},
     flow::Source,
-    policy::{Engine, Undecided, UnitId},
+    policy::{Engine, UnitId},
     source::{Notice, kernel::flag, unix_ms},
 };
 
@@ -21,8 +21,7 @@ impl Meter {
         if self.mode == Mode::Tee && policy == DefaultPolicy::Drop {
             return Err(SwitchError::Tee);
         }
-        let former = self.undecided(self.default_policy);
-        let wanted = self.undecided(policy);
+        let [former, wanted] = [self.default_policy, policy].map(|all| undecided(all, self.local_policy));
         if let Err(e) = self.change_verdicts(|engine| engine.set_undecided(wanted)) {
             return Err(match self.change_verdicts(|engine| engine.set_undecided(former)) {
                 Ok(()) => e,
@@ -38,11 +37,6 @@ impl Meter {
         }
         self.default_policy = policy;
         Ok(())
-    }
-
-    fn undecided(&self, default: DefaultPolicy) -> Undecided {
-        let local = self.local_policy.unwrap_or(default);
-        Undecided { drop_all: default == DefaultPolicy::Drop, drop_local: local == DefaultPolicy::Drop }
     }
 
     /// Blocks a unit, or no longer, for good: also after a restart.
@@ -93,6 +87,9 @@ impl Meter {
             kernel.tables().set_flags(flags | flag::REJUDGE);
             let state = self.engine.state();
             kernel.set_state(&state.flags, &state.schedules);
+            // Programs that began before may still give a flow that is new a former verdict; its half is not empty then, and
+            // ends below.
+            kernel.tables().grace_period()?;
         }
         self.nfqueue.judge_anew()?;
         if self.ruled && self.nfqueue.offloads() {

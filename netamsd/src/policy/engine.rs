@@ -11,7 +11,7 @@ use kmod_bpf::{unit_flag, word};
 use super::compile::{Compiled, Files, TooLong, compile};
 use super::conditions::{PolicyConfig, Reference};
 use super::program::{Program, Side, State, Subject, UnitSays, Verdict};
-use super::quota::{Direction, QuotaConfig};
+use super::quota::QuotaConfig;
 use super::schedule::Schedule;
 use super::unit::UnitConfig;
 use super::units::UnitId;
@@ -179,9 +179,11 @@ impl Engine {
 
     /// Why packets of this flow have been dropped, now or before the last change; `None` if it must have been before that.
     pub(super) fn reason(&self, subject: &Subject<'_>) -> Option<Verdict> {
+        // In the order of `change`.
+        let state = self.state();
         let former = self.former.read().unwrap_or_else(PoisonError::into_inner);
-        let verdicts = [&*self.state(), &*former].map(|state| self.program.verdict(subject, state));
-        verdicts.into_iter().find(|verdict| *verdict != Verdict::Pass)
+        let mut verdicts = [&*state, &*former].into_iter().map(|state| self.program.verdict(subject, state));
+        verdicts.find(|verdict| *verdict != Verdict::Pass)
     }
 
     /// Blocks a unit, or no longer; whether that changes something.
@@ -278,31 +280,6 @@ impl Engine {
                 break;
             }
         }
-    }
-
-    /// The hard quotas, numbered among themselves, that a packet of this flow is charged to if it passes; twice if both sides
-    /// are the unit's and both directions count.
-    pub fn charged_quotas(&self, key: &FlowKey, source: Source) -> Vec<u32> {
-        let subject = self.subject(key, source);
-        let schedules = self.state().schedules.clone();
-        let (mut charged, mut policies) = (Vec::new(), Vec::new());
-        for side in Side::BOTH {
-            let way = if side == Side::Source { Direction::Out } else { Direction::In };
-            for unit in subject.units_of(side) {
-                self.counted_by(*unit, &subject, side, &schedules, &mut policies);
-                let hard = self.quotas.iter().filter(|quota| quota.config.hard);
-                for (number, quota) in (0..).zip(hard).filter(|(_, quota)| quota.unit == *unit) {
-                    let counts = match quota.account {
-                        Account::Policy(policy) => policies.contains(&policy),
-                        _ => true,
-                    };
-                    if counts && [way, Direction::Sum].contains(&quota.config.direction) {
-                        charged.push(number);
-                    }
-                }
-            }
-        }
-        charged
     }
 
     /// For each class of the kernel's tables, by number: where its units begin among the words, 0 if there are none; and the
